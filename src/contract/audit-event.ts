@@ -1,0 +1,80 @@
+import type { ErrorCode } from "../kernel/errors.ts";
+import type { RequestClass } from "./request-class.ts";
+
+/** How a request ended, as audit and metrics name it. */
+export type RequestOutcome =
+  | "ok"
+  /** The engine's own error answer, passed through. */
+  | "engine_error"
+  /** Refused by the gateway before anything reached an engine. */
+  | "refused"
+  /** Waited for a slot until its time was spent. */
+  | "queue_timeout"
+  | "client_aborted_queued"
+  | "client_aborted"
+  /** The engine broke off, or spoke no valid protocol. */
+  | "upstream_failed"
+  | "upstream_truncated"
+  | "upstream_timeout"
+  | "client_stalled"
+  | "drain_aborted"
+  | "internal_error";
+
+/**
+ * One event per request (and later per job), written once at its end. Never a prompt, never a key.
+ * What nobody measured is null. Times are milliseconds.
+ */
+export interface AuditEvent {
+  /** Epoch milliseconds of the arrival. */
+  readonly time: number;
+  readonly requestId: string;
+  readonly keyId: string | null;
+  readonly class: RequestClass | null;
+  readonly method: string;
+  /** The route's pattern, not the raw path. */
+  readonly route: string;
+  readonly model: string | null;
+  readonly upstream: string | null;
+  readonly endpoint: string | null;
+  readonly status: number;
+  readonly outcome: RequestOutcome;
+  readonly errorCode: ErrorCode | null;
+  readonly queueMs: number | null;
+  readonly firstByteMs: number | null;
+  readonly totalMs: number;
+  readonly promptTokens: number | null;
+  readonly completionTokens: number | null;
+  readonly cachedTokens: number | null;
+  readonly bytesIn: number;
+  readonly bytesOut: number;
+  readonly attempts: number;
+  readonly idempotentReplay: boolean;
+  readonly cacheHit: boolean;
+  readonly shed: boolean;
+  readonly overflow: string | null;
+}
+
+/** What `ctl audit query` can ask for. All fields narrow; absent means any. */
+export interface AuditQuery {
+  readonly sinceMs?: number;
+  readonly untilMs?: number;
+  readonly keyId?: string;
+  readonly model?: string;
+  readonly upstream?: string;
+  readonly outcome?: string;
+  readonly requestId?: string;
+  /** Only events with a sequence number above this one; for `tail`. */
+  readonly afterSeq?: number;
+  readonly limit: number;
+}
+
+/** A stored event; `seq` grows by one per event, so a gap shows what was lost. */
+export interface AuditRecord extends AuditEvent {
+  readonly seq: number;
+}
+
+export interface AuditPage {
+  readonly records: readonly AuditRecord[];
+  /** Events that never reached the sink since this process started. */
+  readonly dropped: number;
+}

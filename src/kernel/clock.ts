@@ -1,0 +1,46 @@
+/** Milliseconds on a clock that never steps; for durations, deadlines and leases. Fractions are kept. */
+export type MonoMs = number & { readonly __brand: "MonoMs" };
+/** Milliseconds since 1970 on the wall clock; for records only, never for a decision. */
+export type EpochMs = number & { readonly __brand: "EpochMs" };
+
+export interface Timer {
+  cancel(): void;
+}
+
+export interface Clock {
+  mono(): MonoMs;
+  wall(): EpochMs;
+  /** Rejects with the signal's reason when it is aborted first. */
+  sleep(ms: number, signal: AbortSignal): Promise<void>;
+  /** Calls back once after `ms`. A pending timer does not keep the process alive. */
+  after(ms: number, callback: () => void): Timer;
+}
+
+export const asMono = (ms: number): MonoMs => ms as MonoMs;
+export const asEpoch = (ms: number): EpochMs => ms as EpochMs;
+
+export const systemClock: Clock = {
+  mono: () => performance.now() as MonoMs,
+  wall: () => Date.now() as EpochMs,
+  sleep: (ms, signal) =>
+    new Promise((resolve, reject) => {
+      if (signal.aborted) {
+        reject(signal.reason);
+        return;
+      }
+      const onAbort = (): void => {
+        clearTimeout(timer);
+        reject(signal.reason);
+      };
+      const timer = setTimeout(() => {
+        signal.removeEventListener("abort", onAbort);
+        resolve();
+      }, ms);
+      signal.addEventListener("abort", onAbort, { once: true });
+    }),
+  after: (ms, callback) => {
+    const timer = setTimeout(callback, ms);
+    timer.unref();
+    return { cancel: () => clearTimeout(timer) };
+  },
+};

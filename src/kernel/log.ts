@@ -1,0 +1,104 @@
+import type { Clock } from "./clock.ts";
+
+export type LogLevel = "debug" | "info" | "warn" | "error";
+export const LOG_LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
+export type LogFields = Readonly<Record<string, string | number | boolean | null | undefined>>;
+
+export interface Logger {
+  /** `op` is `noun.verb`; fields are flat. Never put a key, a prompt or a request header in a field. */
+  debug(op: string, fields?: LogFields): void;
+  info(op: string, fields?: LogFields): void;
+  warn(op: string, fields?: LogFields): void;
+  error(op: string, fields?: LogFields): void;
+}
+
+export interface LogSink {
+  write(text: string): void;
+}
+
+const FLUSH_MS = 50;
+/** Lines held while the sink is not written to; beyond it lines are counted, not kept, so a stuck terminal can't fill the memory. */
+const HELD_LINES_MAX = 10_000;
+
+/** C0 and C1 controls, DEL, and bidirectional overrides: an engine's text must not move a reader's cursor or reorder a line. */
+const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
+export const escapeControls = (text: string): string =>
+  text.replace(UNSAFE, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+function pretty(level: LogLevel, wall: number, op: string, fields: LogFields): string {
+  const parts = [new Date(wall).toISOString(), level.toUpperCase().padEnd(5), op];
+  for (const [key, value] of Object.entries(fields)) {
+    if (value === undefined) continue;
+    const text = escapeControls(String(value));
+    parts.push(`${key}=${/[\s"=]/.test(text) || text === "" ? JSON.stringify(text) : text}`);
+  }
+  return parts.join(" ");
+}
+
+/**
+ * Lines are batched and written off the hot path; `flush` writes what is held, and is called before the process ends.
+ */
+export class BatchedLogger implements Logger {
+  readonly #minimum: number;
+  #lines: string[] = [];
+  #lost = 0;
+  #scheduled = false;
+  readonly #clock: Clock;
+  readonly #sink: LogSink;
+  readonly #format: "pretty" | "json";
+
+  constructor(options: { clock: Clock; sink: LogSink; level: LogLevel; format: "pretty" | "json" }) {
+    this.#clock = options.clock;
+    this.#sink = options.sink;
+    this.#format = options.format;
+    this.#minimum = LOG_LEVELS.indexOf(options.level);
+  }
+
+  debug(op: string, fields: LogFields = {}): void {
+    this.#add("debug", op, fields);
+  }
+
+  info(op: string, fields: LogFields = {}): void {
+    this.#add("info", op, fields);
+  }
+
+  warn(op: string, fields: LogFields = {}): void {
+    this.#add("warn", op, fields);
+  }
+
+  error(op: string, fields: LogFields = {}): void {
+    this.#add("error", op, fields);
+  }
+
+  flush(): void {
+    this.#scheduled = false;
+    if (this.#lost > 0) {
+      const lost = this.#lost;
+      this.#lost = 0;
+      this.#add("warn", "log.lost", { lines: lost });
+    }
+    if (this.#lines.length === 0) return;
+    const text = `${this.#lines.join("\n")}\n`;
+    this.#lines = [];
+    this.#sink.write(text);
+  }
+
+  #add(level: LogLevel, op: string, fields: LogFields): void {
+    if (LOG_LEVELS.indexOf(level) < this.#minimum) return;
+    if (this.#lines.length >= HELD_LINES_MAX) {
+      this.#lost += 1;
+      return;
+    }
+    const wall = this.#clock.wall();
+    this.#lines.push(
+      this.#format === "json"
+        ? JSON.stringify({ time: new Date(wall).toISOString(), level, op, ...fields })
+        : pretty(level, wall, op, fields),
+    );
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    this.#clock.after(FLUSH_MS, () => this.flush());
+  }
+}
+
+export const silentLogger: Logger = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} };
