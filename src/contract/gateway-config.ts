@@ -1,0 +1,151 @@
+import type { EpochMs } from "../kernel/clock.ts";
+import type { Secret } from "../kernel/secret.ts";
+import type { RequestClass } from "./request-class.ts";
+import type { Role } from "./roles.ts";
+
+/**
+ * The configuration in the gateway's own words: nothing optional, times in milliseconds, sizes in bytes. A snapshot: a
+ * reload makes a new one, and whoever started under the old one ends under it.
+ */
+
+export interface ListenAddress {
+  /** Without brackets for IPv6. */
+  readonly host: string;
+  /** 0 asks the system for a free port. */
+  readonly port: number;
+}
+
+export interface KeyLimits {
+  readonly requestsPerMinute: number | null;
+  readonly tokensPerMinute: number | null;
+  readonly inFlightMax: number | null;
+}
+
+export interface ApiKey {
+  readonly id: string;
+  /** SHA-256 of the key, 64 lower-case hex digits. */
+  readonly hash: string;
+  readonly role: Role;
+  /** The first is the default. */
+  readonly classes: readonly [RequestClass, ...RequestClass[]];
+  /** Globs over served names; null allows all. */
+  readonly models: readonly string[] | null;
+  /** Share inside a class. */
+  readonly weight: number;
+  readonly limits: KeyLimits;
+  readonly allowExternal: boolean;
+  readonly expiresAt: EpochMs | null;
+}
+
+export interface AuthSettings {
+  readonly mode: "keys" | "none";
+  readonly allowInsecure: boolean;
+  readonly keys: readonly ApiKey[];
+}
+
+export interface AdmissionLimits {
+  readonly slots: number;
+  readonly batchMax: number;
+  /** Part of the slots' time, 0 to 1. */
+  readonly batchMinShare: number;
+  readonly queueMax: number;
+  readonly queueBytesMax: number;
+  readonly queueTimeoutMs: Readonly<Record<RequestClass, number>>;
+}
+
+export interface UpstreamTimeouts {
+  readonly connectMs: number;
+  readonly firstByteMs: number;
+  readonly idleMs: number;
+  readonly totalMs: number;
+  readonly writeStallMs: number;
+  readonly lingerMs: number;
+  readonly stallMs: number;
+}
+
+export interface RetrySettings {
+  /** Further tries after the first. */
+  readonly retriesMax: number;
+  /** Retries as a part of recent requests, 0 to 1. */
+  readonly budgetRatio: number;
+}
+
+export interface RoutingSettings {
+  readonly policy: "least_loaded" | "round_robin" | "random_two";
+  readonly prefixAffinity: boolean;
+  /** Lower-case. */
+  readonly sessionHeader: string | null;
+}
+
+export interface EndpointSettings {
+  /** host:port, with the path (and a number if need be) behind it where host:port alone is not unique in the upstream. */
+  readonly id: string;
+  /** As in the file, without a trailing slash. */
+  readonly url: string;
+  /** scheme://host:port, the port always written out: names the pool of connections. */
+  readonly origin: string;
+  readonly protocol: "http:" | "https:";
+  /** Without brackets for IPv6. */
+  readonly hostname: string;
+  readonly port: number;
+  /** Put before the path of each request: "" or "/prefix", never with a trailing slash. */
+  readonly basePath: string;
+  readonly slots: number;
+  readonly gpus: readonly string[];
+}
+
+export type UpstreamKind = "openai" | "http" | "job" | "azure-di" | "comfyui";
+export type EngineName = "vllm" | "sglang" | "llama.cpp" | "tei" | "ollama" | "generic";
+
+export interface UpstreamSettings {
+  readonly id: string;
+  /** Served names and aliases, without duplicates; a catalog model's name is one of them. */
+  readonly models: readonly string[];
+  /** The catalog model whose replicas become the endpoints. */
+  readonly catalogModel: string | null;
+  readonly kind: UpstreamKind;
+  readonly engine: EngineName;
+  readonly limits: AdmissionLimits;
+  readonly timeouts: UpstreamTimeouts;
+  readonly retry: RetrySettings;
+  readonly routing: RoutingSettings;
+  readonly health: "active" | "passive";
+  readonly usage: "read" | "inject";
+  readonly enginePriority: boolean;
+  readonly external: boolean;
+  /** Read from the environment when the file is loaded. */
+  readonly engineKey: Secret | null;
+  /** Lower-case names, without duplicates. */
+  readonly forwardHeaders: readonly string[];
+  readonly sseKeepaliveMs: number | null;
+  readonly endpoints: readonly EndpointSettings[];
+}
+
+export interface GatewayConfig {
+  readonly listen: ListenAddress;
+  readonly dataDir: string;
+  readonly coordination: "local" | "redis";
+  /** May hold a password. */
+  readonly redisUrl: Secret | null;
+  /** May hold a password. Null: SQLite in `dataDir`. */
+  readonly databaseUrl: Secret | null;
+  readonly auth: AuthSettings;
+  readonly maxBodyBytes: number;
+  readonly maxBufferedBytes: number;
+  readonly maxConnections: number;
+  readonly drainMs: number;
+  /** Whether answers carry `x-yardmaster-endpoint`. */
+  readonly endpointHeader: boolean;
+  readonly upstreamClient: "net" | "undici";
+  readonly http: {
+    readonly headersTimeoutMs: number;
+    /** Without a byte of the body for this long the request is ended. */
+    readonly bodyIdleMs: number;
+    readonly keepAliveMs: number;
+  };
+  readonly auditEventsMax: number;
+  readonly otel: { readonly endpoint: string; readonly serviceName: string } | null;
+  /** Whether `/metrics` needs no key: as the file says, else only on loopback. */
+  readonly metricsPublic: boolean;
+  readonly upstreams: readonly UpstreamSettings[];
+}

@@ -1,0 +1,186 @@
+import { asEpoch } from "../kernel/clock.ts";
+import { Secret } from "../kernel/secret.ts";
+import type { ConfigFile, KeyFile, UpstreamFile } from "./config-schema.ts";
+import type { AdmissionLimits, ApiKey, EndpointSettings, GatewayConfig, UpstreamSettings, UpstreamTimeouts } from "./gateway-config.ts";
+import { isLoopback, parseListen } from "./listen-address.ts";
+
+export type {
+  AdmissionLimits,
+  ApiKey,
+  AuthSettings,
+  EndpointSettings,
+  EngineName,
+  GatewayConfig,
+  KeyLimits,
+  ListenAddress,
+  RetrySettings,
+  RoutingSettings,
+  UpstreamKind,
+  UpstreamSettings,
+  UpstreamTimeouts,
+} from "./gateway-config.ts";
+
+/** Names of environment variables and their values. Only `main.ts` hands over the real ones. */
+export type Env = Readonly<Record<string, string | undefined>>;
+
+/** What the command line says over the file. */
+export interface ConfigOverrides {
+  readonly listen?: string | undefined;
+  readonly dataDir?: string | undefined;
+}
+
+/** Slots of an upstream that takes its endpoints from the catalog and names none itself. */
+const CATALOG_SLOTS = 64;
+const BATCH_PART = 3 / 4;
+
+const seconds = (value: number): number => Math.round(value * 1000);
+
+/** The file is taken to be checked: an address that can't be read throws. */
+export function resolveConfig(file: ConfigFile, env: Env, overrides: ConfigOverrides = {}): GatewayConfig {
+  const listen = parseListen(overrides.listen ?? file.listen);
+  if (listen === undefined) throw new Error("listen: not HOST:PORT");
+  return {
+    listen,
+    dataDir: overrides.dataDir ?? file.data_dir,
+    coordination: file.coordination,
+    redisUrl: secretOrNull(file.redis_url),
+    databaseUrl: secretOrNull(file.database_url),
+    auth: { mode: file.auth.mode, allowInsecure: file.auth.allow_insecure, keys: file.auth.keys.map(resolveKey) },
+    maxBodyBytes: file.max_body_bytes,
+    maxBufferedBytes: file.max_buffered_bytes,
+    maxConnections: file.max_connections,
+    drainMs: seconds(file.drain_s),
+    endpointHeader: file.endpoint_header,
+    upstreamClient: file.upstream_client,
+    http: {
+      headersTimeoutMs: seconds(file.http.headers_timeout_s),
+      bodyIdleMs: seconds(file.http.request_timeout_s),
+      keepAliveMs: seconds(file.http.keep_alive_s),
+    },
+    auditEventsMax: file.audit.max,
+    otel: file.otel === undefined ? null : { endpoint: file.otel.endpoint, serviceName: file.otel.service_name },
+    metricsPublic: file.metrics.public ?? isLoopback(listen.host),
+    upstreams: file.upstreams.map((upstream) => resolveUpstream(upstream, env)),
+  };
+}
+
+const secretOrNull = (value: string | undefined): Secret | null => (value === undefined || value === "" ? null : new Secret(value));
+
+export function resolveKey(key: KeyFile): ApiKey {
+  return {
+    id: key.id,
+    hash: key.hash.slice("sha256:".length),
+    role: key.role,
+    classes: key.classes,
+    models: key.models ?? null,
+    weight: key.weight,
+    limits: {
+      requestsPerMinute: key.limits.requests_per_minute ?? null,
+      tokensPerMinute: key.limits.tokens_per_minute ?? null,
+      inFlightMax: key.limits.max_in_flight ?? null,
+    },
+    allowExternal: key.allow_external,
+    expiresAt: key.expires === undefined ? null : asEpoch(isoToEpoch(key.expires)),
+  };
+}
+
+/** The schema admits dates only in ISO 8601 with a zone, so the reading does not depend on this machine's clock or place. */
+const isoToEpoch = (text: string): number => Temporal.parse(text);
+
+function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSettings {
+  const limits = resolveLimits(upstream);
+  const catalogModel = upstream.model ?? null;
+  return {
+    id: upstream.id,
+    models: [...new Set(catalogModel === null ? upstream.models : [...upstream.models, catalogModel])],
+    catalogModel,
+    kind: upstream.kind,
+    engine: upstream.engine,
+    limits,
+    timeouts: resolveTimeouts(upstream.timeouts),
+    retry: { retriesMax: upstream.retry.attempts, budgetRatio: upstream.retry.budget_percent / 100 },
+    routing: {
+      policy: upstream.routing.policy,
+      prefixAffinity: upstream.routing.prefix_affinity,
+      sessionHeader: upstream.routing.session_header?.toLowerCase() ?? null,
+    },
+    health: upstream.health,
+    usage: upstream.usage,
+    enginePriority: upstream.engine_priority,
+    external: upstream.external,
+    engineKey: upstream.key_env === undefined ? null : secretOrNull(env[upstream.key_env]),
+    forwardHeaders: [...new Set(upstream.forward_headers.map((name) => name.toLowerCase()))],
+    sseKeepaliveMs: upstream.sse_keepalive_s === undefined ? null : seconds(upstream.sse_keepalive_s),
+    endpoints: resolveEndpoints(upstream.endpoints, limits.slots),
+  };
+}
+
+function resolveLimits(upstream: UpstreamFile): AdmissionLimits {
+  const slots = upstream.slots ?? CATALOG_SLOTS;
+  return {
+    slots,
+    batchMax: upstream.batch_max ?? Math.max(1, Math.floor(slots * BATCH_PART)),
+    batchMinShare: upstream.batch_min_share,
+    queueMax: upstream.queue.max,
+    queueBytesMax: upstream.queue.max_bytes,
+    queueTimeoutMs: {
+      interactive: seconds(upstream.queue.timeout_s.interactive),
+      system: seconds(upstream.queue.timeout_s.system),
+      batch: seconds(upstream.queue.timeout_s.batch),
+    },
+  };
+}
+
+function resolveTimeouts(timeouts: UpstreamFile["timeouts"]): UpstreamTimeouts {
+  return {
+    connectMs: seconds(timeouts.connect_s),
+    firstByteMs: seconds(timeouts.first_byte_s),
+    idleMs: seconds(timeouts.idle_s),
+    totalMs: seconds(timeouts.total_s),
+    writeStallMs: seconds(timeouts.write_stall_s),
+    lingerMs: seconds(timeouts.linger_s),
+    stallMs: seconds(timeouts.stall_s),
+  };
+}
+
+const DEFAULT_PORT = { "http:": 80, "https:": 443 } as const;
+
+export interface EndpointAddress {
+  readonly url: string;
+  readonly origin: string;
+  readonly protocol: "http:" | "https:";
+  readonly hostname: string;
+  readonly port: number;
+  readonly basePath: string;
+}
+
+/** Undefined unless it is an http or https URL. Two URLs that lead to the same place give the same address. */
+export function parseEndpointUrl(text: string): EndpointAddress | undefined {
+  const url = URL.parse(text);
+  if (url === null || (url.protocol !== "http:" && url.protocol !== "https:")) return undefined;
+  const port = url.port === "" ? DEFAULT_PORT[url.protocol] : Number(url.port);
+  const origin = `${url.protocol}//${url.hostname}:${port}`;
+  const basePath = url.pathname.replace(/\/+$/, "");
+  return { url: `${origin}${basePath}`, origin, protocol: url.protocol, hostname: url.hostname.replace(/^\[|\]$/g, ""), port, basePath };
+}
+
+function resolveEndpoints(endpoints: UpstreamFile["endpoints"], upstreamSlots: number): EndpointSettings[] {
+  const taken = new Set<string>();
+  return endpoints.map((endpoint) => {
+    const address = parseEndpointUrl(endpoint.url);
+    if (address === undefined) throw new Error("endpoints: not an http or https URL");
+    const hostAndPort = address.origin.slice(address.protocol.length + 2);
+    const id = uniqueId([hostAndPort, `${hostAndPort}${address.basePath}`, address.url], taken);
+    taken.add(id);
+    return { id, ...address, slots: endpoint.slots ?? upstreamSlots, gpus: endpoint.gpus ?? [] };
+  });
+}
+
+/** The same list gives the same ids on every load, and a list without clashes gives plain host:port. */
+function uniqueId(candidates: readonly string[], taken: ReadonlySet<string>): string {
+  const free = candidates.find((candidate) => !taken.has(candidate));
+  if (free !== undefined) return free;
+  let count = 2;
+  while (taken.has(`${candidates[0]}#${count}`)) count += 1;
+  return `${candidates[0]}#${count}`;
+}
