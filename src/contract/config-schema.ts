@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { parseListen } from "./listen-address.ts";
 import { REQUEST_CLASSES } from "./request-class.ts";
 import { ROLES } from "./roles.ts";
 
@@ -26,9 +27,9 @@ export const keyConfig = z.strictObject({
   weight: z.number().positive().max(1000).default(1).describe("Share inside a class, relative to other keys."),
   limits: z
     .strictObject({
-      requests_per_minute: z.int().positive().optional(),
-      tokens_per_minute: z.int().positive().optional(),
-      max_in_flight: z.int().positive().optional(),
+      requests_per_minute: z.int().positive().optional().describe("Requests per minute. Absent: no limit."),
+      tokens_per_minute: z.int().positive().optional().describe("Tokens per minute, prompt and answer together. Absent: no limit."),
+      max_in_flight: z.int().positive().optional().describe("Requests at once, waiting ones included. Absent: no limit."),
     })
     .prefault({})
     .describe("Limits of the key. Absent: none."),
@@ -48,7 +49,7 @@ export const upstreamConfig = z.strictObject({
   model: z.string().min(1).max(256).optional().describe("A catalog model whose ready replicas are the endpoints (needs a control plane)."),
   kind: z.enum(["openai", "http", "job", "azure-di", "comfyui"]).default("openai").describe("What the upstream speaks."),
   engine: z.enum(["vllm", "sglang", "llama.cpp", "tei", "ollama", "generic"]).default("generic").describe("Which engine runs there: picks health check, metric names and error shapes."),
-  slots: z.int().positive().max(100_000).describe("Requests in flight at most, over all endpoints and gateways."),
+  slots: z.int().positive().max(100_000).optional().describe("Requests in flight at most, over all endpoints and gateways. Needed, but for an upstream with `model`, which has 64 without it."),
   batch_max: z.int().positive().optional().describe("Slots that class `batch` may hold. Absent: three quarters of `slots`, at least 1."),
   batch_min_share: z.number().min(0).max(1).default(0.05).describe("Part of the slots' time that waiting lower classes get under endless interactive load; 0 turns it off."),
   queue: z
@@ -56,7 +57,11 @@ export const upstreamConfig = z.strictObject({
       max: z.int().min(0).max(1_000_000).default(2000).describe("Requests waiting at most."),
       max_bytes: z.int().positive().default(268_435_456).describe("Bytes of waiting bodies at most."),
       timeout_s: z
-        .strictObject({ interactive: seconds.default(30), system: seconds.default(30), batch: seconds.default(900) })
+        .strictObject({
+          interactive: seconds.default(30).describe("For class `interactive`."),
+          system: seconds.default(30).describe("For class `system`."),
+          batch: seconds.default(900).describe("For class `batch`."),
+        })
         .prefault({})
         .describe("How long a request of each class waits for a slot."),
     })
@@ -80,7 +85,7 @@ export const upstreamConfig = z.strictObject({
     .prefault({}),
   routing: z
     .strictObject({
-      policy: z.enum(["least_loaded", "round_robin", "random_two"]).default("least_loaded"),
+      policy: z.enum(["least_loaded", "round_robin", "random_two"]).default("least_loaded").describe("How an endpoint is chosen among those that can take the request."),
       prefix_affinity: z.boolean().default(false).describe("Reserved: accepted, not yet acted upon."),
       session_header: z.string().regex(/^[A-Za-z0-9-]{1,64}$/).optional().describe("Reserved: accepted, not yet acted upon."),
     })
@@ -92,20 +97,20 @@ export const upstreamConfig = z.strictObject({
   key_env: z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/).optional().describe("Environment variable that holds the engine's API key."),
   forward_headers: z.array(z.string().regex(/^[A-Za-z0-9-]{1,64}$/)).default([]).describe("Further client headers that the engine gets. The usual ones always pass."),
   sse_keepalive_s: seconds.optional().describe("Send an SSE comment to a waiting streaming client at this interval. Absent: the stream's bytes are the engine's."),
-  endpoints: z.array(endpointConfig).max(4096).default([]),
+  endpoints: z.array(endpointConfig).max(4096).default([]).describe("The running engines behind the upstream."),
 });
 
 export const configFile = z.strictObject({
-  listen: z.string().default("127.0.0.1:8200").describe("HOST:PORT. Loopback unless told otherwise; another address needs `auth.mode: keys`."),
+  listen: z.string().refine((text) => parseListen(text) !== undefined, "use HOST:PORT with the host named, such as 127.0.0.1:8200 or [::1]:8200").default("127.0.0.1:8200").describe("HOST:PORT. Loopback unless told otherwise; another address needs `auth.mode: keys`."),
   data_dir: z.string().min(1).default("data").describe("Folder for the embedded database and local state."),
   coordination: z.enum(["local", "redis"]).default("local").describe("`local`: one gateway, everything in its process."),
-  redis_url: z.string().optional(),
-  database_url: z.string().optional().describe("Absent: `sqlite:` in `data_dir`."),
+  redis_url: z.string().regex(/^rediss?:\/\/./, "use a redis:// or rediss:// URL").optional().describe("The Redis of `coordination: redis`."),
+  database_url: z.string().regex(/^(?:sqlite:|postgres(?:ql)?:\/\/)./, "use sqlite:PATH or postgres://…").optional().describe("Absent: `sqlite:` in `data_dir`."),
   auth: z
     .strictObject({
       mode: z.enum(["keys", "none"]).default("keys").describe("`none` is allowed on loopback only."),
       allow_insecure: z.boolean().default(false).describe("Allows `mode: none` on other addresses. Anyone who reaches the port can use the GPUs."),
-      keys: z.array(keyConfig).default([]),
+      keys: z.array(keyConfig).default([]).describe("The keys that are let in, besides those made with `yardmaster ctl key new`."),
     })
     .prefault({}),
   max_body_bytes: z.int().positive().max(4_294_967_296).default(67_108_864).describe("A larger request body is answered 413."),
@@ -116,15 +121,20 @@ export const configFile = z.strictObject({
   upstream_client: z.enum(["net", "undici"]).default("net").describe("HTTP client towards the engines: our own, or undici's dispatcher."),
   http: z
     .strictObject({
-      headers_timeout_s: seconds.default(10),
+      headers_timeout_s: seconds.default(10).describe("How long a client may take to send a request's head."),
       request_timeout_s: seconds.default(60).describe("Without a byte of the request body for this long the request is ended."),
-      keep_alive_s: seconds.default(75),
+      keep_alive_s: seconds.default(75).describe("How long an idle client connection is kept."),
     })
     .prefault({}),
   audit: z.strictObject({ max: z.int().positive().default(100_000).describe("Events kept.") }).prefault({}),
-  otel: z.strictObject({ endpoint: httpUrl, service_name: z.string().default("yardmaster") }).optional().describe("OTLP/HTTP traces. Absent: none."),
+  otel: z
+    .strictObject({
+      endpoint: httpUrl.describe("Base URL of the collector."),
+      service_name: z.string().min(1).default("yardmaster").describe("`service.name` of the spans."),
+    })
+    .optional().describe("OTLP/HTTP traces. Absent: none."),
   metrics: z.strictObject({ public: z.boolean().optional().describe("Whether `/metrics` needs no key. Absent: only on loopback.") }).prefault({}),
-  upstreams: z.array(upstreamConfig).max(10_000).default([]),
+  upstreams: z.array(upstreamConfig).max(10_000).default([]).describe("What requests are sent to."),
 });
 
 export type ConfigFile = z.output<typeof configFile>;

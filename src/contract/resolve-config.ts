@@ -1,4 +1,4 @@
-import { asEpoch } from "../kernel/clock.ts";
+import { asEpoch, parseIsoTime } from "../kernel/clock.ts";
 import { Secret } from "../kernel/secret.ts";
 import type { ConfigFile, KeyFile, UpstreamFile } from "./config-schema.ts";
 import type { AdmissionLimits, ApiKey, EndpointSettings, GatewayConfig, UpstreamSettings, UpstreamTimeouts } from "./gateway-config.ts";
@@ -67,11 +67,12 @@ export function resolveConfig(file: ConfigFile, env: Env, overrides: ConfigOverr
 const secretOrNull = (value: string | undefined): Secret | null => (value === undefined || value === "" ? null : new Secret(value));
 
 export function resolveKey(key: KeyFile): ApiKey {
+  const [first = "interactive", ...others] = key.classes;
   return {
     id: key.id,
     hash: key.hash.slice("sha256:".length),
     role: key.role,
-    classes: key.classes,
+    classes: [first, ...others],
     models: key.models ?? null,
     weight: key.weight,
     limits: {
@@ -80,12 +81,10 @@ export function resolveKey(key: KeyFile): ApiKey {
       inFlightMax: key.limits.max_in_flight ?? null,
     },
     allowExternal: key.allow_external,
-    expiresAt: key.expires === undefined ? null : asEpoch(isoToEpoch(key.expires)),
+    // The schema admits no other text; were one to come through, the key would be a dead one, not an eternal one.
+    expiresAt: key.expires === undefined ? null : (parseIsoTime(key.expires) ?? asEpoch(0)),
   };
 }
-
-/** The schema admits dates only in ISO 8601 with a zone, so the reading does not depend on this machine's clock or place. */
-const isoToEpoch = (text: string): number => Temporal.parse(text);
 
 function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSettings {
   const limits = resolveLimits(upstream);

@@ -19,6 +19,14 @@ export interface Clock {
 export const asMono = (ms: number): MonoMs => ms as MonoMs;
 export const asEpoch = (ms: number): EpochMs => ms as EpochMs;
 
+/** ISO 8601 with a zone; undefined for anything else that `Date` can't place. Reads no clock. */
+export function parseIsoTime(text: string): EpochMs | undefined {
+  const ms = Date.parse(text);
+  return Number.isNaN(ms) ? undefined : (ms as EpochMs);
+}
+
+export const formatIsoTime = (time: EpochMs): string => new Date(time).toISOString();
+
 export const systemClock: Clock = {
   mono: () => performance.now() as MonoMs,
   wall: () => Date.now() as EpochMs,
