@@ -73,8 +73,25 @@ export interface AuditRecord extends AuditEvent {
   readonly seq: number;
 }
 
+/**
+ * A place where the record is not whole: sequence numbers that were given to events which never reached the store, or a
+ * process that ended without closing (kill -9, power), where nobody can know how many of its last events are missing.
+ */
+export interface AuditGap {
+  /** The last sequence number before the gap. */
+  readonly afterSeq: number;
+  /** How many events are missing; null when unknown. */
+  readonly missing: number | null;
+  readonly why: "dropped" | "run_not_closed";
+  /** Epoch milliseconds at which the gap was noted, or the run that did not close began. */
+  readonly time: number;
+}
+
 export interface AuditPage {
+  /** Oldest first. */
   readonly records: readonly AuditRecord[];
+  /** Gaps inside the stored range, oldest first; with `afterSeq` only those at or above it. */
+  readonly gaps: readonly AuditGap[];
   /** Events that never reached the sink since this process started. */
   readonly dropped: number;
 }
