@@ -1,0 +1,102 @@
+import type { z } from "zod";
+import { describeType, fieldAt, keysAt, listFields } from "../contract/schema-fields.ts";
+import type { FieldPath } from "../contract/schema-fields.ts";
+import { escapeControls } from "../kernel/log.ts";
+import { nearest } from "./nearest.ts";
+
+export interface DescribedIssue {
+  readonly path: FieldPath;
+  /** Whether the place is the key rather than the value. */
+  readonly at: "key" | "value";
+  readonly found: string;
+  readonly message: string;
+  readonly hint?: string;
+}
+
+export function valueAt(raw: unknown, path: FieldPath): unknown {
+  let value = raw;
+  for (const step of path) {
+    if (typeof value !== "object" || value === null || !Object.hasOwn(value, step)) return undefined;
+    value = (value as Record<string | number, unknown>)[step];
+  }
+  return value;
+}
+
+/** Keys whose text may be, or hold, a secret that was put there rightly or by mistake. */
+const NEVER_SHOWN: ReadonlySet<string | number> = new Set(["hash", "key_env", "redis_url", "database_url", "url", "endpoint"]);
+const SHOWN_LENGTH_MAX = 40;
+
+export function describeFound(value: unknown, path: FieldPath, fromEnv: boolean): string {
+  if (value === undefined || value === null) return "";
+  if (Array.isArray(value)) return "a list";
+  if (typeof value === "object") return "a mapping";
+  if (fromEnv) return `a ${typeof value === "string" ? "text" : typeof value} from the environment`;
+  if (typeof value !== "string") return String(value);
+  if (path.some((step) => NEVER_SHOWN.has(step))) return `a text of ${value.length} characters`;
+  const shown = value.length > SHOWN_LENGTH_MAX ? `${value.slice(0, SHOWN_LENGTH_MAX)}…` : value;
+  return `"${escapeControls(shown)}"`;
+}
+
+/** One zod issue in the words of the file. An issue about unknown keys becomes one per key. */
+export function describeIssue(issue: z.core.$ZodIssue, schema: z.core.$ZodType, raw: unknown, fromEnv: boolean): DescribedIssue[] {
+  const path = issue.path.map((step) => (typeof step === "symbol" ? String(step) : step));
+  if (issue.code === "unrecognized_keys") return issue.keys.map((key) => describeUnknownKey(key, path, schema));
+  const value = valueAt(raw, path);
+  const described = { path, at: "value", found: describeFound(value, path, fromEnv), message: messageFor(issue, value, fieldAt(schema, path)) } as const;
+  const hint = hintFor(issue, value, fromEnv);
+  return [hint === undefined ? described : { ...described, hint }];
+}
+
+function messageFor(issue: z.core.$ZodIssue, value: unknown, field: z.core.$ZodType | undefined): string {
+  const allowed = field === undefined ? "another value" : describeType(field);
+  if (value === undefined) return `is missing: ${allowed}`;
+  if (value === null) return `is empty; allowed: ${allowed}`;
+  switch (issue.code) {
+    case "invalid_type":
+    case "invalid_value":
+      return `allowed: ${allowed}`;
+    case "too_big":
+    case "too_small":
+      if (issue.origin === "string") return `must have ${issue.code === "too_big" ? "at most" : "at least"} ${issue.code === "too_big" ? issue.maximum : issue.minimum} characters`;
+      if (issue.origin === "array") return `must have ${issue.code === "too_big" ? "at most" : "at least"} ${issue.code === "too_big" ? issue.maximum : issue.minimum} entries`;
+      return `allowed: ${allowed}`;
+    case "invalid_format":
+      if (issue.format === "datetime") return "use a time such as 2027-01-31T12:00:00Z";
+      return issue.message.startsWith("Invalid") ? "is not in the form that is allowed here" : issue.message;
+    default:
+      return issue.message;
+  }
+}
+
+const YAML_1_1_TRUTH = /^(?:yes|no|on|off|y|n)$/i;
+
+function hintFor(issue: z.core.$ZodIssue, value: unknown, fromEnv: boolean): string | undefined {
+  if (issue.code === "invalid_value") {
+    const near = typeof value === "string" && !fromEnv ? nearest(value, issue.values.map(String)) : undefined;
+    return near === undefined ? undefined : `did you mean \`${near}\`?`;
+  }
+  if (issue.code !== "invalid_type") return undefined;
+  const wanted = issue.expected;
+  if (typeof value === "string") {
+    if (wanted === "boolean" && YAML_1_1_TRUTH.test(value)) return "YAML 1.2 knows `true` and `false` only";
+    if ((wanted === "int" || wanted === "number") && /^[-+]?[0-9.]+$/.test(value)) return "remove the quotes: a number, not a text";
+    if ((wanted === "int" || wanted === "number") && /^[0-9][0-9_]*(?:[a-zA-Z]+)?$/.test(value)) return "write the number alone; its unit is part of the key's name";
+    if (wanted === "array") return "put it in a list: [ … ], or one line each with a dash";
+  }
+  if (value === null && (wanted === "object" || wanted === "array")) return "what belongs to it must be indented below it";
+  if (wanted === "string" && (typeof value === "number" || typeof value === "boolean")) return "put it in quotes to make it a text";
+  return undefined;
+}
+
+function describeUnknownKey(key: string, parent: FieldPath, schema: z.core.$ZodType): DescribedIssue {
+  const here = keysAt(schema, parent);
+  const near = nearest(key, here);
+  const elsewhere = near === undefined ? listFields(schema).find((field) => field.key === key)?.path : undefined;
+  const hint =
+    near !== undefined
+      ? `did you mean \`${near}\`?`
+      : elsewhere !== undefined
+        ? `there is a key \`${elsewhere}\`; check the indentation`
+        : `known here: ${here.join(", ")}`;
+  return { path: [...parent, escapeControls(key.slice(0, SHOWN_LENGTH_MAX))], at: "key", found: "", message: "is not a known key", hint };
+}
