@@ -1,0 +1,31 @@
+import type { AuditEvent } from "../contract/audit-event.ts";
+
+/** An event of an ordinary streamed chat call. */
+export const anAuditEvent = (over: Partial<AuditEvent> = {}): AuditEvent => ({
+  time: 1_767_225_600_000,
+  requestId: "req-1",
+  keyId: "team-a",
+  class: "interactive",
+  method: "POST",
+  route: "/v1/chat/completions",
+  model: "small",
+  upstream: "chat",
+  endpoint: "http://127.0.0.1:8001",
+  status: 200,
+  outcome: "ok",
+  errorCode: null,
+  queueMs: 0.25,
+  firstByteMs: 12.5,
+  totalMs: 80,
+  promptTokens: 10,
+  completionTokens: 20,
+  cachedTokens: null,
+  bytesIn: 512,
+  bytesOut: 4096,
+  attempts: 1,
+  idempotentReplay: false,
+  cacheHit: false,
+  shed: false,
+  overflow: null,
+  ...over,
+});
