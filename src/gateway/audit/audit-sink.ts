@@ -184,7 +184,7 @@ class SqliteAuditSink implements AuditSink {
     // From source the file is TypeScript, built it is JavaScript, with the same ending as this one.
     const file = new URL(`./audit-worker${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url);
     const workerData: AuditWorkerData = { path, max, runId: this.#runId };
-    const worker = new Worker(file, { workerData, env: {}, name: "audit" });
+    const worker = new Worker(file, { workerData, env: {}, execArgv: [], name: "audit" });
     worker.on("message", (reply: AuditReply) => this.#onReply(reply));
     worker.on("error", (err) => this.#onWorkerEnd(worker, err instanceof Error ? err.message : String(err)));
     worker.on("exit", () => this.#onWorkerEnd(worker, "the audit thread ended"));
