@@ -1,0 +1,427 @@
+import { REQUEST_CLASSES, type RequestClass } from "../../contract/request-class.ts";
+import type { MonoMs } from "../../kernel/clock.ts";
+import { DrainMeter } from "./drain-meter.ts";
+import { FairQueue, type Flow, type Ticket } from "./fair-queue.ts";
+import { IndexedHeap } from "./indexed-heap.ts";
+import { ShareAccount } from "./share-account.ts";
+
+/**
+ * Who may use an upstream's slots, who waits, and who is refused. Owns the slots' count and the queue; reads no clock and
+ * does no I/O. The shell calls in with the time, then takes the events.
+ *
+ * Invariants:
+ *   P1. No request is admitted at or above `slots` in use, nor a batch request at or above `batchMax`. Checked at each
+ *       admission; a violation throws before the slot is taken.
+ *   P2. Work-conserving: after each call nobody waits who could be admitted (slot free, class limit, room in its group).
+ *   P3. Classes go in strict order (interactive, system, batch), except that system and batch, each by its own account
+ *       (share-account.ts), get `batchMinShare` of the slots' time when a higher class always waits.
+ *   P4. Nothing past its queue timeout or deadline is admitted, also not at the moment in which a slot comes free.
+ *   P5. A queue that is full sheds the lowest class first: the newest request of the key that fills most of that class's
+ *       queue. In the same class only a key that keeps at least as much of the queue as the newcomer's gives way.
+ *   P6. Each id is in at most one place, waiting or holding one slot, and leaves it once.
+ *
+ * A class's queue timeout is fixed when a request starts to wait; `setLimits` changes it for later ones.
+ */
+export interface PoolLimits {
+  readonly slots: number;
+  readonly batchMax: number;
+  /** Part of the slots' time for each waiting lower class under endless higher load, 0 to 1; 0 turns it off. */
+  readonly batchMinShare: number;
+  readonly queueMax: number;
+  readonly queueBytesMax: number;
+  readonly queueTimeoutMs: Readonly<Record<RequestClass, number>>;
+}
+
+export interface Arrival {
+  /** Unique among the requests that wait or hold a slot. */
+  readonly id: number;
+  readonly class: RequestClass;
+  /** Whose request it is: keys of a class take turns. */
+  readonly key: string;
+  /** Turns of the key relative to others, above 0. */
+  readonly weight: number;
+  /** Bytes of the body, held while it waits. */
+  readonly bytes: number;
+  /** Endpoint group: "" when any endpoint will do, else what names the endpoints that serve the request. */
+  readonly group: string;
+  /** The request's own deadline, absolute. */
+  readonly deadline: MonoMs | undefined;
+}
+
+export type Admission =
+  | { readonly kind: "admitted" }
+  | { readonly kind: "queued"; readonly position: number }
+  | { readonly kind: "refused"; readonly why: "queueFull" | "queueBytesFull" | "deadlineSpent"; readonly retryAfterMs: number };
+
+/** What became of requests that waited. */
+export type PoolEvent =
+  | { readonly kind: "admitted"; readonly id: number; readonly waitedMs: number }
+  | { readonly kind: "expired"; readonly id: number; readonly why: "queueTimeout" | "deadline"; readonly waitedMs: number; readonly retryAfterMs: number }
+  /** Had to leave the full queue for one with precedence: answered like a full queue. */
+  | { readonly kind: "displaced"; readonly id: number; readonly waitedMs: number; readonly retryAfterMs: number };
+
+/** The endpoints behind the pool. Neither function may call the pool. */
+export interface Room {
+  canTake(group: string): boolean;
+  /** In the same step as the admission of `id`, and only after `canTake(group)`. A throw leaves the slot untaken. */
+  book(id: number, group: string): void;
+}
+
+export interface PoolView {
+  readonly slots: number;
+  readonly batchMax: number;
+  /** Slots held, lingering ones included. */
+  readonly inUse: Readonly<Record<RequestClass, number>>;
+  readonly lingering: number;
+  readonly waiting: Readonly<Record<RequestClass, number>>;
+  readonly waitingBytes: number;
+  /** Slots that come free in a second, as measured; null before anything has ended. */
+  readonly drainPerSecond: number | null;
+}
+
+const RETRY_AFTER_MS_MIN = 1_000;
+const RETRY_AFTER_MS_MAX = 600_000;
+
+type Rank = 0 | 1 | 2;
+const RANK: Readonly<Record<RequestClass, Rank>> = { interactive: 0, system: 1, batch: 2 };
+const RANKS = [0, 1, 2] as const;
+const LOWER_RANKS = [1, 2] as const;
+const BATCH: Rank = 2;
+/** A holder of a slot is a number, its class's rank plus this while it lingers, so that holding one allocates nothing. */
+const LINGERS = 4;
+
+const ADMITTED: Admission = Object.freeze({ kind: "admitted" });
+const earlierExpiry = (a: Ticket, b: Ticket): boolean => a.expiresAt < b.expiresAt || (a.expiresAt === b.expiresAt && a.order < b.order);
+
+export class AdmissionPool {
+  #limits: PoolLimits;
+  readonly #room: Room;
+  readonly #canTake: (group: string) => boolean;
+  #now: MonoMs;
+  #order = 0;
+  #events: PoolEvent[] = [];
+
+  readonly #holders = new Map<number, number>();
+  readonly #inUse = [0, 0, 0] as [number, number, number];
+  #lingering = 0;
+
+  readonly #tickets = new Map<number, Ticket>();
+  readonly #queues = [new FairQueue(), new FairQueue(), new FairQueue()] as const;
+  readonly #expiries = new IndexedHeap<Ticket>(earlierExpiry);
+
+  /** By rank; the first is never asked, nothing is above interactive. */
+  readonly #accounts = [new ShareAccount(), new ShareAccount(), new ShareAccount()] as const;
+  readonly #drain: DrainMeter;
+
+  constructor(limits: PoolLimits, room: Room, now: MonoMs) {
+    this.#limits = limits;
+    this.#room = room;
+    this.#canTake = (group) => room.canTake(group);
+    this.#now = now;
+    this.#drain = new DrainMeter(now);
+    this.#adopt(limits);
+  }
+
+  /** Admits at once when a slot and room are free and nobody with precedence waits; else queues or refuses. */
+  arrive(arrival: Arrival, now: MonoMs): Admission {
+    this.#pass(now);
+    const rank = RANK[arrival.class];
+    if (arrival.deadline !== undefined && arrival.deadline <= this.#now) return this.#refusal("deadlineSpent", rank);
+    if (this.#tickets.size > 0) {
+      if (this.#tickets.has(arrival.id)) throw new Error(`admission: request ${arrival.id} waits already`);
+      // After this nobody who waits can be admitted, so whoever can has precedence over no one.
+      this.#settle();
+    }
+    if (this.#hasSlot(rank) && this.#room.canTake(arrival.group)) {
+      this.#take(arrival.id, rank, arrival.group);
+      return ADMITTED;
+    }
+    if (this.#holders.has(arrival.id)) throw new Error(`admission: request ${arrival.id} holds a slot already`);
+    const full = this.#makeSpace(arrival, rank);
+    if (full !== undefined) return this.#refusal(full, rank);
+    return { kind: "queued", position: this.#enqueue(arrival, rank) };
+  }
+
+  /** The slot of an admitted request is free. A second end of the same id does nothing. */
+  end(id: number, now: MonoMs): void {
+    this.#pass(now);
+    const holder = this.#holders.get(id);
+    if (holder === undefined) return;
+    this.#holders.delete(id);
+    this.#inUse[(holder & ~LINGERS) as Rank] -= 1;
+    if (holder >= LINGERS) this.#lingering -= 1;
+    this.#drain.ended();
+    if (this.#tickets.size > 0) this.#settle();
+  }
+
+  /** The client is gone but the engine may work on: the slot stays held, counted as lingering, until `end`. */
+  linger(id: number, now: MonoMs): void {
+    this.#pass(now);
+    const holder = this.#holders.get(id);
+    if (holder === undefined || holder >= LINGERS) return;
+    this.#holders.set(id, holder | LINGERS);
+    this.#lingering += 1;
+  }
+
+  /** Leaves the queue at once; false when it does not wait. */
+  cancel(id: number, now: MonoMs): boolean {
+    this.#pass(now);
+    const ticket = this.#tickets.get(id);
+    if (ticket === undefined) return false;
+    this.#leave(ticket);
+    return true;
+  }
+
+  /** Below what is in use, running requests go on and nothing new starts until there are fewer; waiting ones stay. */
+  setLimits(limits: PoolLimits, now: MonoMs): void {
+    this.#pass(now);
+    this.#adopt(limits);
+    this.#settle();
+  }
+
+  /** Endpoints have, or may have, more room. */
+  roomChanged(now: MonoMs): void {
+    this.advance(now);
+  }
+
+  /** Expires what is due and admits what may be admitted. */
+  advance(now: MonoMs): void {
+    this.#pass(now);
+    this.#settle();
+  }
+
+  /**
+   * When `advance` has something to do next if nothing else happens: the next expiry. The accounts of the lower classes need
+   * no wake-up, since they decide only who takes a slot that comes free (P2).
+   */
+  nextDue(): MonoMs | undefined {
+    return this.#expiries.top?.expiresAt;
+  }
+
+  /** 1 for the next of its class, as far as known; told positions of a request only fall. Undefined when it does not wait. */
+  position(id: number): number | undefined {
+    const ticket = this.#tickets.get(id);
+    return ticket === undefined ? undefined : this.#queues[ticket.rank as Rank].position(ticket);
+  }
+
+  /** Undefined when it does not wait or nothing was measured yet. */
+  estimatedWaitMs(id: number): number | undefined {
+    const position = this.position(id);
+    const rank = this.#tickets.get(id)?.rank;
+    if (position === undefined || rank === undefined) return undefined;
+    let ahead = position;
+    for (let higher = 0; higher < rank; higher += 1) ahead += this.#queues[higher as Rank].waiting;
+    const perSecond = this.#drainPerSecond(rank as Rank);
+    return perSecond === undefined ? undefined : (ahead / perSecond) * 1_000;
+  }
+
+  /** To be called after every other call; the array is the caller's. */
+  takeEvents(): PoolEvent[] {
+    const events = this.#events;
+    if (events.length === 0) return [];
+    this.#events = [];
+    return events;
+  }
+
+  view(): PoolView {
+    const [interactive, system, batch] = this.#queues;
+    return {
+      slots: this.#limits.slots,
+      batchMax: this.#limits.batchMax,
+      inUse: byClass(this.#inUse),
+      lingering: this.#lingering,
+      waiting: byClass([interactive.waiting, system.waiting, batch.waiting]),
+      waitingBytes: interactive.bytes + system.bytes + batch.bytes,
+      drainPerSecond: this.#drainPerSecond(0) ?? null,
+    };
+  }
+
+  #adopt(limits: PoolLimits): void {
+    checkLimits(limits);
+    this.#limits = limits;
+    for (const rank of RANKS) {
+      this.#queues[rank].setLimits(limits.queueMax, limits.queueBytesMax);
+      this.#accounts[rank].setShare(limits.batchMinShare, limits.slots);
+    }
+  }
+
+  /** Books the time since the last call. A clock that went back counts as one that stood still. */
+  #pass(now: MonoMs): void {
+    const ms = now - this.#now;
+    if (ms <= 0) return;
+    this.#now = now;
+    if (this.#holders.size > 0) this.#drain.ran(this.#holders.size, ms, now);
+    const [interactive, system, batch] = this.#queues;
+    this.#accounts[1].pass(ms, system.waiting > 0, interactive.waiting > 0, this.#inUse[1]);
+    this.#accounts[2].pass(ms, batch.waiting > 0, interactive.waiting + system.waiting > 0, this.#inUse[2]);
+  }
+
+  /** Drops what has expired, then admits for as long as somebody can be. */
+  #settle(): void {
+    for (let ticket = this.#expiries.top; ticket !== undefined && ticket.expiresAt <= this.#now; ticket = this.#expiries.top) {
+      const retryAfterMs = this.#retryAfterMs(ticket.rank as Rank);
+      this.#leave(ticket);
+      this.#events.push({ kind: "expired", id: ticket.id, why: ticket.expiry, waitedMs: this.#now - ticket.arrivedAt, retryAfterMs });
+    }
+    while (this.#tickets.size > 0 && this.#holders.size < this.#limits.slots) {
+      const ticket = this.#next();
+      if (ticket === undefined) return;
+      const rank = ticket.rank as Rank;
+      this.#take(ticket.id, rank, ticket.lane?.group.name ?? "");
+      this.#queues[rank].serve(ticket);
+      this.#forget(ticket);
+      this.#events.push({ kind: "admitted", id: ticket.id, waitedMs: this.#now - ticket.arrivedAt });
+    }
+  }
+
+  #next(): Ticket | undefined {
+    const holdMs = this.#drain.holdMs();
+    for (const rank of LOWER_RANKS) {
+      if (!this.#accounts[rank].goesFirst(this.#inUse[rank], holdMs)) continue;
+      const ticket = this.#nextOf(rank);
+      if (ticket !== undefined) return ticket;
+    }
+    for (const rank of RANKS) {
+      const ticket = this.#nextOf(rank);
+      if (ticket !== undefined) return ticket;
+    }
+    return undefined;
+  }
+
+  #nextOf(rank: Rank): Ticket | undefined {
+    const queue = this.#queues[rank];
+    return queue.waiting > 0 && this.#hasSlot(rank) ? queue.next(this.#canTake) : undefined;
+  }
+
+  #hasSlot(rank: Rank): boolean {
+    return this.#holders.size < this.#limits.slots && (rank !== BATCH || this.#inUse[BATCH] < this.#limits.batchMax);
+  }
+
+  /** The only place where a slot is taken (P1). */
+  #take(id: number, rank: Rank, group: string): void {
+    this.#room.book(id, group);
+    const before = this.#holders.size;
+    if (before >= this.#limits.slots) throw new Error(`admission: ${before} of ${this.#limits.slots} slots in use, yet request ${id} was to be admitted`);
+    if (rank === BATCH && this.#inUse[BATCH] >= this.#limits.batchMax) {
+      throw new Error(`admission: batch holds ${this.#inUse[BATCH]} of ${this.#limits.batchMax} slots, yet request ${id} was to be admitted`);
+    }
+    this.#holders.set(id, rank);
+    if (this.#holders.size === before) throw new Error(`admission: request ${id} holds a slot already`);
+    this.#inUse[rank] += 1;
+  }
+
+  #enqueue(arrival: Arrival, rank: Rank): number {
+    if (!(arrival.weight > 0 && arrival.bytes >= 0)) {
+      throw new RangeError(`admission: request ${arrival.id} has weight ${arrival.weight} and ${arrival.bytes} bytes`);
+    }
+    const timeoutAt = (this.#now + this.#limits.queueTimeoutMs[arrival.class]) as MonoMs;
+    const byDeadline = arrival.deadline !== undefined && arrival.deadline <= timeoutAt;
+    const ticket: Ticket = {
+      at: -1,
+      id: arrival.id,
+      weight: arrival.weight,
+      bytes: arrival.bytes,
+      arrivedAt: this.#now,
+      expiresAt: byDeadline ? (arrival.deadline as MonoMs) : timeoutAt,
+      expiry: byDeadline ? "deadline" : "queueTimeout",
+      order: this.#order++,
+      nth: 0,
+      rank,
+      lane: undefined,
+      prev: undefined,
+      next: undefined,
+      told: Infinity,
+    };
+    const queue = this.#queues[rank];
+    queue.add(ticket, arrival.key, arrival.group);
+    this.#tickets.set(ticket.id, ticket);
+    this.#expiries.push(ticket);
+    return queue.position(ticket);
+  }
+
+  #leave(ticket: Ticket): void {
+    this.#queues[ticket.rank as Rank].remove(ticket);
+    this.#forget(ticket);
+  }
+
+  #forget(ticket: Ticket): void {
+    this.#tickets.delete(ticket.id);
+    this.#expiries.remove(ticket);
+  }
+
+  /** Sees to it that one more may wait, by displacing others where P5 allows it; else says which limit is full. */
+  #makeSpace(arrival: Arrival, rank: Rank): "queueFull" | "queueBytesFull" | undefined {
+    const { queueMax, queueBytesMax } = this.#limits;
+    if (queueMax === 0) return "queueFull";
+    if (arrival.bytes > queueBytesMax) return "queueBytesFull";
+    const [interactive, system, batch] = this.#queues;
+    let count = this.#tickets.size + 1 - queueMax;
+    let bytes = interactive.bytes + system.bytes + batch.bytes + arrival.bytes - queueBytesMax;
+    if (count <= 0 && bytes <= 0) return undefined;
+
+    const why = count > 0 ? "queueFull" : "queueBytesFull";
+    const lower = (rank < 1 ? system.waiting : 0) + (rank < 2 ? batch.waiting : 0);
+    const lowerBytes = (rank < 1 ? system.bytes : 0) + (rank < 2 ? batch.bytes : 0);
+    const own = this.#queues[rank].heaviest();
+    const peer = this.#givesWay(own, arrival, rank, count - lower, bytes - lowerBytes) ? own : undefined;
+    if (peer === undefined && (count > lower || bytes > lowerBytes)) return why;
+
+    for (let from = BATCH as number; count > 0 || bytes > 0; ) {
+      if (from > rank && this.#queues[from as Rank].waiting === 0) {
+        from -= 1;
+        continue;
+      }
+      const queue = this.#queues[from as Rank];
+      const flow = from > rank ? queue.heaviest() : peer;
+      const victim = flow === undefined ? undefined : queue.newestOf(flow);
+      if (victim === undefined) throw new Error("admission: the full queue has nobody left to displace");
+      count -= 1;
+      bytes -= victim.bytes;
+      this.#displace(victim);
+    }
+    return undefined;
+  }
+
+  /** Whether a key of the same class may be asked for `count` requests and `bytes` of them, without ending below the newcomer's key. */
+  #givesWay(flow: Flow | undefined, arrival: Arrival, rank: Rank, count: number, bytes: number): boolean {
+    if (flow === undefined || flow.key === arrival.key) return false;
+    const left = flow.waiting - Math.max(0, count);
+    const leftBytes = flow.bytes - Math.max(0, bytes);
+    const queue = this.#queues[rank];
+    return left >= 0 && leftBytes >= 0 && queue.loadOf(left, leftBytes, flow.weight) >= queue.loadWith(arrival.key, arrival.bytes, arrival.weight);
+  }
+
+  #displace(ticket: Ticket): void {
+    const retryAfterMs = this.#retryAfterMs(ticket.rank as Rank);
+    this.#leave(ticket);
+    this.#events.push({ kind: "displaced", id: ticket.id, waitedMs: this.#now - ticket.arrivedAt, retryAfterMs });
+  }
+
+  #refusal(why: "queueFull" | "queueBytesFull" | "deadlineSpent", rank: Rank): Admission {
+    return { kind: "refused", why, retryAfterMs: this.#retryAfterMs(rank) };
+  }
+
+  /** Time in which those who wait in this class and above will have gone; without a measured rate the class's queue timeout. */
+  #retryAfterMs(rank: Rank): number {
+    let ahead = 1;
+    for (const other of RANKS) if (other <= rank) ahead += this.#queues[other].waiting;
+    const perSecond = this.#drainPerSecond(rank);
+    const ms = perSecond === undefined ? this.#limits.queueTimeoutMs[REQUEST_CLASSES[rank]] : (ahead / perSecond) * 1_000;
+    return Math.ceil(Math.min(RETRY_AFTER_MS_MAX, Math.max(RETRY_AFTER_MS_MIN, ms)));
+  }
+
+  /** While requests wait, the slots in use are those that can be had (endpoints may be away); else all of them. */
+  #drainPerSecond(rank: Rank): number | undefined {
+    const busy = this.#tickets.size > 0 ? this.#holders.size : this.#limits.slots;
+    return this.#drain.perSecond(Math.max(1, rank === BATCH ? Math.min(busy, this.#limits.batchMax) : busy));
+  }
+}
+
+const byClass = ([interactive, system, batch]: readonly [number, number, number]): Record<RequestClass, number> => ({ interactive, system, batch });
+
+function checkLimits(limits: PoolLimits): void {
+  const { slots, batchMax, batchMinShare, queueMax, queueBytesMax } = limits;
+  const counts = [slots, batchMax, queueMax, queueBytesMax, ...Object.values(limits.queueTimeoutMs)];
+  if (counts.every((count) => count >= 0) && batchMinShare >= 0 && batchMinShare <= 1) return;
+  throw new RangeError(`admission: limits must not be negative, and the share at most 1: ${JSON.stringify(limits)}`);
+}
