@@ -1,0 +1,95 @@
+/**
+ * Every metric of the gateway: the registry is built from this table and docs/reference/metrics.md is written from it.
+ * Labels are configured ids and closed sets only. Nothing that a client sends (model names, keys, paths, ids) is ever a
+ * label, so a page can't grow with its clients. Base units: seconds and bytes. A gauge whose value nobody knows is absent.
+ */
+export interface MetricDefinition {
+  readonly name: string;
+  readonly type: "counter" | "gauge" | "histogram";
+  readonly help: string;
+  readonly labels: readonly string[];
+  /** Upper bounds of a histogram, ascending, without +Inf. */
+  readonly buckets?: readonly number[];
+}
+
+const SHORT_S = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120];
+const LONG_S = [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800];
+const GAP_S = [0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 1, 5];
+
+export const METRICS = {
+  requests: { name: "yardmaster_requests_total", type: "counter", labels: ["route", "upstream", "class", "outcome"], help: "Requests that have ended. Upstream and class are empty for requests that ended before either was known." },
+  requestDuration: { name: "yardmaster_request_duration_seconds", type: "histogram", labels: ["upstream", "class"], buckets: LONG_S, help: "From a request's arrival to its end, for requests that reached an upstream's queue." },
+  queue: { name: "yardmaster_queue_seconds", type: "histogram", labels: ["upstream", "class"], buckets: SHORT_S, help: "Time an admitted request waited for a slot; 0 when one was free." },
+  firstByte: { name: "yardmaster_first_byte_seconds", type: "histogram", labels: ["upstream", "class"], buckets: LONG_S, help: "From dispatch to the first event of a stream, or the first byte of another answer." },
+  tokenGap: { name: "yardmaster_token_gap_seconds", type: "histogram", labels: ["upstream", "class"], buckets: GAP_S, help: "Time between two events of a stream." },
+  inFlight: { name: "yardmaster_in_flight", type: "gauge", labels: ["upstream", "class"], help: "Slots held by running requests." },
+  lingering: { name: "yardmaster_lingering", type: "gauge", labels: ["upstream"], help: "Slots held for engines that may still work for a client that has gone." },
+  waiting: { name: "yardmaster_waiting", type: "gauge", labels: ["upstream", "class"], help: "Requests waiting for a slot." },
+  waitingBytes: { name: "yardmaster_waiting_bytes", type: "gauge", labels: ["upstream"], help: "Bytes of the bodies of waiting requests." },
+  slots: { name: "yardmaster_slots", type: "gauge", labels: ["upstream"], help: "Slots of the upstream: requests in flight at most." },
+  batchMax: { name: "yardmaster_batch_max", type: "gauge", labels: ["upstream"], help: "Slots that class batch may hold." },
+  refusals: { name: "yardmaster_refusals_total", type: "counter", labels: ["upstream", "code"], help: "Requests that the gateway itself answered with an error, by the error's code." },
+  retries: { name: "yardmaster_retries_total", type: "counter", labels: ["upstream", "why"], help: "Further tries on another endpoint, by what went wrong with the one before." },
+  retryBudgetExhausted: { name: "yardmaster_retry_budget_exhausted_total", type: "counter", labels: ["upstream"], help: "Retries not made because the retry budget was spent." },
+  endpointState: { name: "yardmaster_endpoint_state", type: "gauge", labels: ["upstream", "endpoint", "state"], help: "1 for the state that the endpoint is in, 0 for the others." },
+  endpointInFlight: { name: "yardmaster_endpoint_in_flight", type: "gauge", labels: ["upstream", "endpoint"], help: "Requests of this gateway running on the endpoint." },
+  endpointFailures: { name: "yardmaster_endpoint_failures_total", type: "counter", labels: ["upstream", "endpoint", "kind"], help: "Tries on the endpoint that failed, by the kind of failure." },
+  breakerTransitions: { name: "yardmaster_breaker_transitions_total", type: "counter", labels: ["upstream", "endpoint", "to"], help: "Changes of the endpoint's breaker, by the state it went to." },
+  engineRunning: { name: "yardmaster_engine_running", type: "gauge", labels: ["upstream", "endpoint"], help: "Requests the engine says it runs. Absent when the engine does not tell or its report is stale." },
+  engineWaiting: { name: "yardmaster_engine_waiting", type: "gauge", labels: ["upstream", "endpoint"], help: "Requests in the engine's own queue. Absent when unknown." },
+  engineKvCache: { name: "yardmaster_engine_kv_cache_use_ratio", type: "gauge", labels: ["upstream", "endpoint"], help: "Part of the engine's KV cache in use, 0 to 1. Absent when unknown." },
+  tokens: { name: "yardmaster_tokens_total", type: "counter", labels: ["upstream", "kind"], help: "Tokens as the engines counted them: prompt, completion, and cached (the part of prompt that came from a prefix cache)." },
+  usageUnknown: { name: "yardmaster_usage_unknown_total", type: "counter", labels: ["upstream"], help: "Answers of routes that use tokens whose usage the engine did not tell." },
+  bytes: { name: "yardmaster_bytes_total", type: "counter", labels: ["direction"], help: "Bytes of bodies: in from clients, out to clients." },
+  clientAborts: { name: "yardmaster_client_aborts_total", type: "counter", labels: ["upstream", "stage"], help: "Clients that went away before their answer had ended, by how far it had come." },
+  clientStalls: { name: "yardmaster_client_stalls_total", type: "counter", labels: ["upstream"], help: "Clients cut off because they took nothing for write_stall_s while bytes waited for them." },
+  streamErrors: { name: "yardmaster_stream_errors_total", type: "counter", labels: ["upstream"], help: "Streams that ended with an error event, the engine's or the gateway's own." },
+  emptyAnswers: { name: "yardmaster_empty_answers_total", type: "counter", labels: ["upstream"], help: "Answers with a good status and nothing in them." },
+  authFailures: { name: "yardmaster_auth_failures_total", type: "counter", labels: ["why"], help: "Requests refused for their key, by reason." },
+  bufferedBytes: { name: "yardmaster_buffered_bytes", type: "gauge", labels: [], help: "Bytes of request bodies held in memory; at most max_buffered_bytes." },
+  connections: { name: "yardmaster_connections", type: "gauge", labels: ["state"], help: "Open connections: client, upstream_busy and upstream_idle." },
+  eventLoopDelay: { name: "yardmaster_event_loop_delay_seconds", type: "gauge", labels: ["stat"], help: "How late the event loop was since the last scrape: p50, p99 and max." },
+  processRss: { name: "yardmaster_process_resident_memory_bytes", type: "gauge", labels: [], help: "Resident memory of the process." },
+  processHeap: { name: "yardmaster_process_heap_used_bytes", type: "gauge", labels: [], help: "JavaScript heap in use." },
+  processCpu: { name: "yardmaster_process_cpu_seconds_total", type: "counter", labels: ["mode"], help: "CPU time used by the process: user and system." },
+  auditRecorded: { name: "yardmaster_audit_recorded_total", type: "counter", labels: [], help: "Audit events given to the sink." },
+  auditDropped: { name: "yardmaster_audit_dropped_total", type: "counter", labels: [], help: "Audit events that were never stored because the sink was full or dead." },
+  auditPending: { name: "yardmaster_audit_pending", type: "gauge", labels: [], help: "Audit events in memory, not stored yet." },
+  traceDropped: { name: "yardmaster_trace_spans_dropped_total", type: "counter", labels: [], help: "Trace spans that never reached the collector. Absent without otel." },
+  traceExported: { name: "yardmaster_trace_spans_exported_total", type: "counter", labels: [], help: "Trace spans that the collector took. Absent without otel." },
+  logLost: { name: "yardmaster_log_lost_total", type: "counter", labels: [], help: "Log lines not written because the sink did not keep up." },
+  configReloads: { name: "yardmaster_config_reloads_total", type: "counter", labels: ["result"], help: "Reloads of the configuration, by result: applied or refused." },
+  configReloadSuccess: { name: "yardmaster_config_last_reload_success", type: "gauge", labels: [], help: "1 when the last reload was applied (or none was tried), 0 when it was refused and the former configuration stays." },
+  buildInfo: { name: "yardmaster_build_info", type: "gauge", labels: ["version"], help: "Always 1; the label tells the version that runs." },
+  uptime: { name: "yardmaster_uptime_seconds", type: "gauge", labels: [], help: "Time since the process was started." },
+  draining: { name: "yardmaster_draining", type: "gauge", labels: [], help: "1 while the gateway is stopping, else 0." },
+  seriesCollapsed: { name: "yardmaster_metric_series_collapsed_total", type: "counter", labels: ["metric"], help: "Label values that were counted under \"other\" because the metric had reached its bound of series." },
+  collectErrors: { name: "yardmaster_metric_collect_errors_total", type: "counter", labels: ["metric"], help: "Scrapes in which a metric could not be read and was left out." },
+} as const satisfies Record<string, MetricDefinition>;
+
+export type MetricKey = keyof typeof METRICS;
+
+const plain = (text: string): string => text.replaceAll("|", "\\|");
+
+/** The text of docs/reference/metrics.md. */
+export function renderMetricsReference(metrics: Readonly<Record<string, MetricDefinition>> = METRICS): string {
+  const lines = [
+    "# Metrics",
+    "",
+    "`GET /metrics` answers in the Prometheus text format 0.0.4, or in OpenMetrics 1.0 where `Accept` asks for it. Units are",
+    "seconds and bytes. Labels are configured ids and closed sets; model names and keys are never labels. A gauge whose value is",
+    "unknown is absent: do not read an absent value as zero.",
+    "",
+    "| name | type | labels | meaning |",
+    "| --- | --- | --- | --- |",
+  ];
+  for (const { name, type, labels, help } of Object.values(metrics)) {
+    const names = labels.map((label) => `\`${label}\``).join(", ") || "–";
+    lines.push(`| \`${name}\` | ${type} | ${names} | ${plain(help)} |`);
+  }
+  lines.push("", "Histograms have these upper bounds, in seconds:", "", "| name | bounds |", "| --- | --- |");
+  for (const { name, type, buckets } of Object.values(metrics)) {
+    if (type === "histogram") lines.push(`| \`${name}\` | ${(buckets ?? []).join(", ")} |`);
+  }
+  return `${lines.join("\n")}\n`;
+}
