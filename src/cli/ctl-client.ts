@@ -1,0 +1,151 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { ParseArgsOptionsConfig } from "node:util";
+import type { Env } from "../contract/resolve-config.ts";
+import type { Clock } from "../kernel/clock.ts";
+import { withDeadline } from "../kernel/deadline.ts";
+import { escapeControls } from "../kernel/log.ts";
+import { Secret } from "../kernel/secret.ts";
+import { usageError } from "./args.ts";
+import { EXIT } from "./cli-io.ts";
+import type { CliIo } from "./cli-io.ts";
+
+/** Options of every `ctl` command. */
+export const CTL_OPTIONS = {
+  url: { type: "string" },
+  "key-file": { type: "string" },
+  "data-dir": { type: "string", default: "data" },
+  json: { type: "boolean", default: false },
+} as const satisfies ParseArgsOptionsConfig;
+
+export const CTL_OPTIONS_HELP = `  --url URL               gateway (default $YARDMASTER_URL, else http://127.0.0.1:8200)
+  --key-file FILE         file with the key (default: $YARDMASTER_KEY, else operator.key in the data folder)
+  --data-dir DIR          data folder of a gateway on this machine (default ./data)
+  --json                  JSON on standard output, and nothing else there
+  --help                  this text
+
+exit codes: 0 done, 1 refused, 2 usage, 3 gateway not reached
+`;
+
+export interface CtlFlags {
+  readonly url?: string | undefined;
+  readonly "key-file"?: string | undefined;
+  readonly "data-dir": string;
+}
+
+export type CtlAnswer =
+  | { readonly kind: "done"; readonly status: number; readonly body: unknown }
+  /** The gateway, or something in its place, answered with no. */
+  | { readonly kind: "refused"; readonly status: number; readonly code: string; readonly message: string }
+  | { readonly kind: "unreachable"; readonly message: string };
+
+export interface CtlClient {
+  /** `path` begins with "/". Never throws, but for the caller's own abort. */
+  request(method: "GET" | "POST" | "DELETE", path: string, body?: unknown): Promise<CtlAnswer>;
+}
+
+const ANSWER_MS_MAX = 30_000;
+const ANSWER_BYTES_MAX = 33_554_432;
+
+/** Throws USAGE for a URL or a key file that can't be used. */
+export async function openCtlClient(flags: CtlFlags, io: CliIo): Promise<CtlClient> {
+  const base = readBaseUrl(flags.url ?? nonEmpty(io.env["YARDMASTER_URL"]) ?? "http://127.0.0.1:8200");
+  const key = await readKey(flags, io.env);
+  return { request: (method, path, body) => send({ base, key, clock: io.clock, signal: io.signal }, method, path, body) };
+}
+
+const nonEmpty = (text: string | undefined): string | undefined => (text === "" ? undefined : text);
+
+function readBaseUrl(text: string): string {
+  const url = URL.parse(text);
+  if (url === null || (url.protocol !== "http:" && url.protocol !== "https:")) throw usageError("--url: use an http:// or https:// URL");
+  if (url.username !== "" || url.password !== "") throw usageError("--url: put the key in a file (--key-file), not in the URL");
+  return `${url.origin}${url.pathname.replace(/\/+$/, "")}`;
+}
+
+async function readKey(flags: CtlFlags, env: Env): Promise<Secret | undefined> {
+  const named = flags["key-file"];
+  const fromEnv = nonEmpty(env["YARDMASTER_KEY"]);
+  if (named === undefined && fromEnv !== undefined) return new Secret(fromEnv.trim());
+  const path = named ?? join(flags["data-dir"], "operator.key");
+  try {
+    const text = (await readFile(path, "utf8")).trim();
+    if (text === "" || /\s/.test(text)) throw usageError(`${path}: holds no single key`);
+    return new Secret(text);
+  } catch (err) {
+    if (!(err instanceof Error && "code" in err)) throw err;
+    if (err.code === "USAGE") throw err;
+    // Without a key the gateway itself says whether one is needed.
+    if (named === undefined && (err.code === "ENOENT" || err.code === "ENOTDIR")) return undefined;
+    throw usageError(`${path}: the key file can't be read (${String(err.code)})`);
+  }
+}
+
+interface Connection {
+  readonly base: string;
+  readonly key: Secret | undefined;
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+}
+
+async function send(connection: Connection, method: string, path: string, body: unknown): Promise<CtlAnswer> {
+  using deadline = withDeadline(connection.clock, ANSWER_MS_MAX, connection.signal);
+  const headers: Record<string, string> = { accept: "application/json" };
+  if (connection.key !== undefined) headers["authorization"] = `Bearer ${connection.key.reveal()}`;
+  if (body !== undefined) headers["content-type"] = "application/json";
+  try {
+    // A redirect would carry the key to wherever it points.
+    const init: RequestInit = { method, headers, redirect: "manual", signal: deadline.signal };
+    const response = await fetch(`${connection.base}${path}`, body === undefined ? init : { ...init, body: JSON.stringify(body) });
+    return readAnswer(response.status, await readText(response));
+  } catch (err) {
+    connection.signal.throwIfAborted();
+    return { kind: "unreachable", message: `${connection.base}: ${describeFailure(err)}` };
+  }
+}
+
+async function readText(response: Response): Promise<string> {
+  let text = "";
+  if (response.body === null) return text;
+  const decoder = new TextDecoder();
+  for await (const chunk of response.body) {
+    text += decoder.decode(chunk, { stream: true });
+    if (text.length > ANSWER_BYTES_MAX) throw new Error("the answer is larger than 32 MiB");
+  }
+  return text + decoder.decode();
+}
+
+function readAnswer(status: number, text: string): CtlAnswer {
+  let body: unknown;
+  try {
+    body = text === "" ? null : JSON.parse(text);
+  } catch {
+    return { kind: "refused", status, code: "NOT_JSON", message: `the answer (status ${status}) is not JSON: is this a Yardmaster gateway?` };
+  }
+  if (status >= 200 && status < 300) return { kind: "done", status, body };
+  const error = field(body, "error");
+  const code = field(error, "code");
+  const message = field(error, "message");
+  return { kind: "refused", status, code: typeof code === "string" ? code : "UNKNOWN", message: typeof message === "string" ? message : `status ${status}` };
+}
+
+const field = (value: unknown, name: string): unknown =>
+  typeof value === "object" && value !== null && Object.hasOwn(value, name) ? (value as Record<string, unknown>)[name] : undefined;
+
+/** `fetch` wraps the cause that a person needs: refused, unknown name, no answer in time. */
+function describeFailure(err: unknown): string {
+  if (!(err instanceof Error)) return String(err);
+  const cause = err.cause;
+  if (cause instanceof AggregateError) return cause.errors.map((inner) => (inner instanceof Error ? inner.message : String(inner))).join("; ");
+  return cause instanceof Error ? cause.message : err.message;
+}
+
+/** Says on stderr why a command did not get through, and returns its exit code. */
+export function reportFailure(answer: Exclude<CtlAnswer, { kind: "done" }>, io: CliIo): number {
+  if (answer.kind === "unreachable") {
+    io.err(`yardmaster: the gateway was not reached at ${escapeControls(answer.message)}\n`);
+    return EXIT.unreachable;
+  }
+  io.err(`yardmaster: refused (${answer.status} ${escapeControls(answer.code)}): ${escapeControls(answer.message)}\n`);
+  return EXIT.failed;
+}

@@ -1,0 +1,70 @@
+import { nearest } from "../config/nearest.ts";
+import { hasErrorCode } from "../kernel/errors.ts";
+import { escapeControls } from "../kernel/log.ts";
+import { EXIT } from "./cli-io.ts";
+import type { CliIo, Command } from "./cli-io.ts";
+
+/** Finds the command that the arguments name and runs it. Returns the exit code. */
+export async function dispatch(argv: readonly string[], commands: readonly Command[], version: string, io: CliIo): Promise<number> {
+  const words = leadingWords(argv);
+  if (argv[0] === "--version" || argv[0] === "-V") {
+    io.out(`${version}\n`);
+    return EXIT.done;
+  }
+  const command = commands.filter((candidate) => candidate.words.every((word, index) => words[index] === word)).toSorted((a, b) => b.words.length - a.words.length)[0];
+  if (command === undefined) return explainUnknown(argv, words, commands, io);
+  const args = argv.slice(command.words.length);
+  if (asksForHelp(args)) {
+    io.out(command.help);
+    return EXIT.done;
+  }
+  try {
+    return await command.run(args, io);
+  } catch (err) {
+    if (!hasErrorCode(err, "USAGE")) throw err;
+    io.err(`yardmaster ${command.words.join(" ")}: ${escapeControls(err.message)}\nsee: yardmaster ${command.words.join(" ")} --help\n`);
+    return EXIT.usage;
+  }
+}
+
+function leadingWords(argv: readonly string[]): readonly string[] {
+  const end = argv.findIndex((arg) => arg.startsWith("-"));
+  return end < 0 ? argv : argv.slice(0, end);
+}
+
+function asksForHelp(args: readonly string[]): boolean {
+  const end = args.indexOf("--");
+  return (end < 0 ? args : args.slice(0, end)).some((arg) => arg === "--help" || arg === "-h");
+}
+
+/** `yardmaster` alone and `yardmaster ctl` list what there is; a wrong word gets its nearest neighbour. */
+function explainUnknown(argv: readonly string[], words: readonly string[], commands: readonly Command[], io: CliIo): number {
+  let depth = 0;
+  let within = commands;
+  while (words[depth] !== undefined) {
+    const narrower = within.filter((command) => command.words[depth] === words[depth]);
+    if (narrower.length === 0) break;
+    within = narrower;
+    depth += 1;
+  }
+  const wrong = words[depth];
+  const listing = `usage: yardmaster ${[...words.slice(0, depth), "COMMAND"].join(" ")} [options]\n\n${listCommands(within)}\n`;
+  if (wrong === undefined && asksForHelp(argv)) {
+    io.out(listing);
+    return EXIT.done;
+  }
+  if (wrong === undefined) {
+    const option = argv[depth];
+    io.err(option === undefined ? listing : `yardmaster: unknown option ${escapeControls(option)}\n\n${listing}`);
+    return EXIT.usage;
+  }
+  const near = nearest(wrong, within.map((command) => command.words[depth] ?? ""));
+  const hint = near === undefined ? "" : `; did you mean \`${near}\`?`;
+  io.err(`yardmaster: unknown command \`${escapeControls(words.slice(0, depth + 1).join(" "))}\`${hint}\n\n${listing}`);
+  return EXIT.usage;
+}
+
+function listCommands(commands: readonly Command[]): string {
+  const width = Math.max(...commands.map((command) => command.words.join(" ").length));
+  return commands.map((command) => `  ${command.words.join(" ").padEnd(width)}  ${command.summary}`).join("\n");
+}
