@@ -1,0 +1,46 @@
+import { z } from "zod";
+import { keyConfig } from "./config-schema.ts";
+import { REQUEST_CLASSES } from "./request-class.ts";
+import { ROLES } from "./roles.ts";
+
+/** The messages of `GET/POST /admin/keys`, `DELETE /admin/keys/{id}` and `POST /admin/keys/{id}/rotate`. */
+
+/** As in the file, without the hash: the gateway makes the key. */
+export const newKeyRequest = keyConfig.omit({ hash: true });
+export type NewKeyRequest = z.output<typeof newKeyRequest>;
+
+export const rotateKeyRequest = z.strictObject({
+  /** How long the old key stays valid beside the new one. */
+  overlap_s: z.number().min(0).max(604_800).default(0),
+});
+
+export const keyView = z.object({
+  id: z.string(),
+  /** The first digits of the hash, enough to tell two keys of one id apart. */
+  fingerprint: z.string(),
+  /** Keys of the file are changed in the file; session keys last as long as the process. */
+  source: z.enum(["config", "stored", "session"]),
+  role: z.enum(ROLES),
+  classes: z.array(z.enum(REQUEST_CLASSES)),
+  models: z.array(z.string()).nullable(),
+  weight: z.number(),
+  allow_external: z.boolean(),
+  /** ISO 8601; null: never, or not known. */
+  expires: z.string().nullable(),
+  created: z.string().nullable(),
+  /** Since the gateway started. */
+  last_used: z.string().nullable(),
+});
+export type KeyView = z.output<typeof keyView>;
+
+export const keyList = z.object({ keys: z.array(keyView) });
+
+/** The only message that ever holds a key. */
+export const issuedKey = z.object({
+  id: z.string(),
+  key: z.string(),
+  hash: z.string(),
+  /** After a rotation: until when the old key is valid too. */
+  old_valid_until: z.string().nullable(),
+});
+export type IssuedKey = z.output<typeof issuedKey>;

@@ -1,0 +1,91 @@
+import { newKeyRequest, rotateKeyRequest } from "../../contract/admin-keys.ts";
+import type { IssuedKey, KeyView } from "../../contract/admin-keys.ts";
+import { formatIsoTime } from "../../kernel/clock.ts";
+import type { Clock, EpochMs } from "../../kernel/clock.ts";
+import { YardmasterError } from "../../kernel/errors.ts";
+import type { AcceptedKey, KeyRing } from "./key-ring.ts";
+import type { IssuedStoredKey, StoredKeys } from "./stored-keys.ts";
+
+/**
+ * What the routes below `/admin/keys` do. Each function changes the store first and the ring then, so that a key the
+ * caller was told about works, and a revoked one does not, when the answer leaves. Throws YardmasterError: BAD_REQUEST,
+ * KEY_UNKNOWN, KEY_EXISTS, KEY_IN_FILE.
+ */
+export interface KeyAdmin {
+  readonly ring: KeyRing;
+  readonly stored: StoredKeys;
+  readonly clock: Clock;
+}
+
+/** Reads the store into the ring; at start, and after each change. */
+export function loadStoredKeys({ ring, stored, clock }: KeyAdmin): void {
+  ring.replace("stored", stored.list(clock.wall()).map(({ key }) => key));
+}
+
+/** `GET /admin/keys`. */
+export function listKeys({ ring, stored, clock }: KeyAdmin): { readonly keys: KeyView[] } {
+  const createdAt = new Map(stored.list(clock.wall()).map((entry) => [entry.key.hash, entry.createdAt]));
+  const keys = ring.list().map(({ key, lastUsedAt }) => viewKey(key, createdAt.get(key.hash) ?? null, lastUsedAt));
+  return { keys: keys.toSorted((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0)) };
+}
+
+/** `POST /admin/keys`: answered with 201. */
+export function createKey(admin: KeyAdmin, body: unknown): IssuedKey {
+  const parsed = newKeyRequest.safeParse(body);
+  if (!parsed.success) throw badRequest(parsed.error.issues);
+  if (admin.ring.list().some(({ key }) => key.id === parsed.data.id && key.source !== "stored")) throw new YardmasterError("KEY_EXISTS", `a key with the id ${parsed.data.id} exists already`);
+  const issued = admin.stored.create(parsed.data, admin.clock.wall());
+  if (issued === undefined) throw new YardmasterError("KEY_EXISTS", `a key with the id ${parsed.data.id} exists already`);
+  loadStoredKeys(admin);
+  return viewIssued(parsed.data.id, issued);
+}
+
+/** `DELETE /admin/keys/{id}`. */
+export function revokeKey(admin: KeyAdmin, id: string): { readonly id: string; readonly revoked: true } {
+  if (!admin.stored.revoke(id)) throw notStored(admin, id);
+  loadStoredKeys(admin);
+  return { id, revoked: true };
+}
+
+/** `POST /admin/keys/{id}/rotate`; an absent body is an empty one. */
+export function rotateKey(admin: KeyAdmin, id: string, body: unknown): IssuedKey {
+  const parsed = rotateKeyRequest.safeParse(body ?? {});
+  if (!parsed.success) throw badRequest(parsed.error.issues);
+  const issued = admin.stored.rotate(id, parsed.data.overlap_s * 1000, admin.clock.wall());
+  if (issued === undefined) throw notStored(admin, id);
+  loadStoredKeys(admin);
+  return viewIssued(id, issued);
+}
+
+function badRequest(issues: readonly { readonly path: readonly PropertyKey[]; readonly message: string }[]): YardmasterError {
+  return new YardmasterError("BAD_REQUEST", issues.map((issue) => `${issue.path.map(String).join(".") || "body"}: ${issue.message}`).join("; "));
+}
+
+function notStored({ ring }: KeyAdmin, id: string): YardmasterError {
+  const known = ring.list().find(({ key }) => key.id === id)?.key;
+  if (known === undefined) return new YardmasterError("KEY_UNKNOWN", "there is no key with this id");
+  return new YardmasterError("KEY_IN_FILE", known.source === "config" ? `the key ${id} stands in the configuration file: change it there` : `the key ${id} belongs to this process and ends with it`);
+}
+
+const isoOrNull = (time: EpochMs | null): string | null => (time === null ? null : formatIsoTime(time));
+const FINGERPRINT_DIGITS = 12;
+
+function viewKey(key: AcceptedKey, createdAt: EpochMs | null, lastUsedAt: EpochMs | null): KeyView {
+  return {
+    id: key.id,
+    fingerprint: key.hash.slice(0, FINGERPRINT_DIGITS),
+    source: key.source,
+    role: key.role,
+    classes: [...key.classes],
+    models: key.models === null ? null : [...key.models],
+    weight: key.weight,
+    allow_external: key.allowExternal,
+    expires: isoOrNull(key.expiresAt),
+    created: isoOrNull(createdAt),
+    last_used: isoOrNull(lastUsedAt),
+  };
+}
+
+function viewIssued(id: string, issued: IssuedStoredKey): IssuedKey {
+  return { id, key: issued.secret.reveal(), hash: `sha256:${issued.hash}`, old_valid_until: isoOrNull(issued.oldValidUntil) };
+}

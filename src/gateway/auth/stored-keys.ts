@@ -1,0 +1,140 @@
+import { chmodSync, mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { newKeyRequest } from "../../contract/admin-keys.ts";
+import type { NewKeyRequest } from "../../contract/admin-keys.ts";
+import { newKey } from "../../contract/key-hash.ts";
+import { resolveKey } from "../../contract/resolve-config.ts";
+import type { ApiKey } from "../../contract/gateway-config.ts";
+import { asEpoch } from "../../kernel/clock.ts";
+import type { EpochMs } from "../../kernel/clock.ts";
+import type { Secret } from "../../kernel/secret.ts";
+
+/**
+ * Keys made while running, in `keys.db` of the data folder. Only hashes are kept. Calls block for a moment and are made
+ * by administrators, never on the way of a request: the key ring holds what requests are checked against.
+ *
+ * Invariants:
+ *   S1. An id has at most one key without an end; a rotated one may live on beside it until its overlap is over.
+ *   S2. A revoked key is gone from the file when `revoke` returns.
+ */
+export interface StoredKey {
+  readonly key: ApiKey;
+  readonly createdAt: EpochMs;
+}
+
+export interface IssuedStoredKey {
+  /** To be shown once. */
+  readonly secret: Secret;
+  readonly hash: string;
+  /** Until when the key that it replaces is valid; null if there is none. */
+  readonly oldValidUntil: EpochMs | null;
+}
+
+const SCHEMA = `
+  CREATE TABLE IF NOT EXISTS stored_keys (
+    hash TEXT PRIMARY KEY,
+    id TEXT NOT NULL,
+    -- The key's settings as in the configuration file, without the hash.
+    settings TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    -- End of a rotated key's overlap; an expiry of the key's own is in the settings.
+    ends_at INTEGER
+  ) STRICT;
+  CREATE INDEX IF NOT EXISTS stored_keys_id ON stored_keys (id);
+`;
+
+export class StoredKeys {
+  readonly #db: DatabaseSync;
+
+  /** Makes the folder and the file where they are missing; both are for the owner only. */
+  constructor(dataDir: string) {
+    mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+    const path = join(dataDir, "keys.db");
+    this.#db = new DatabaseSync(path, { timeout: 2000 });
+    chmodSync(path, 0o600);
+    this.#db.exec("PRAGMA synchronous = FULL;");
+    this.#db.exec(SCHEMA);
+  }
+
+  /** Keys that are valid now or have an own expiry date. A row that can't be read is left out: it lets nobody in. */
+  list(now: EpochMs): StoredKey[] {
+    const rows = this.#db.prepare("SELECT hash, settings, created_at, ends_at FROM stored_keys WHERE ends_at IS NULL OR ends_at > ? ORDER BY id, created_at").all(now);
+    return rows.flatMap((row) => {
+      const settings = readSettings(row["settings"]);
+      const { hash, created_at: createdAt, ends_at: endsAt } = row;
+      if (settings === undefined || typeof hash !== "string" || typeof createdAt !== "number") return [];
+      const key = resolveKey({ ...settings, hash: `sha256:${hash}` });
+      const ends = typeof endsAt === "number" ? asEpoch(Math.min(endsAt, key.expiresAt ?? endsAt)) : key.expiresAt;
+      return [{ key: { ...key, expiresAt: ends }, createdAt: asEpoch(createdAt) }];
+    });
+  }
+
+  /** Undefined when there is a key with this id. */
+  create(settings: NewKeyRequest, now: EpochMs): IssuedStoredKey | undefined {
+    return this.#transaction(() => {
+      this.#forgetEnded(now);
+      if (this.#settingsOf(settings.id) !== undefined) return undefined;
+      return this.#insert(settings.id, JSON.stringify(settings), now, null);
+    });
+  }
+
+  /** Whether there was such a key. Ends rotated ones of the same id as well. */
+  revoke(id: string): boolean {
+    return this.#db.prepare("DELETE FROM stored_keys WHERE id = ?").run(id).changes > 0;
+  }
+
+  /** A new key with the same settings; the old one ends after `overlapMs`. Undefined when there is no such key. */
+  rotate(id: string, overlapMs: number, now: EpochMs): IssuedStoredKey | undefined {
+    return this.#transaction(() => {
+      this.#forgetEnded(now);
+      const settings = this.#settingsOf(id);
+      if (settings === undefined) return undefined;
+      const endsAt = asEpoch(Math.round(now + overlapMs));
+      // A key still in an earlier overlap ends with this one, if not before.
+      this.#db.prepare("UPDATE stored_keys SET ends_at = min(coalesce(ends_at, ?), ?) WHERE id = ?").run(endsAt, endsAt, id);
+      this.#forgetEnded(now);
+      return this.#insert(id, settings, now, endsAt);
+    });
+  }
+
+  close(): void {
+    this.#db.close();
+  }
+
+  #settingsOf(id: string): string | undefined {
+    const row = this.#db.prepare("SELECT settings FROM stored_keys WHERE id = ? AND ends_at IS NULL").get(id);
+    return typeof row?.["settings"] === "string" ? row["settings"] : undefined;
+  }
+
+  #insert(id: string, settings: string, now: EpochMs, oldValidUntil: EpochMs | null): IssuedStoredKey {
+    const made = newKey();
+    this.#db.prepare("INSERT INTO stored_keys (hash, id, settings, created_at, ends_at) VALUES (?, ?, ?, ?, NULL)").run(made.hash, id, settings, now);
+    return { secret: made.key, hash: made.hash, oldValidUntil };
+  }
+
+  #forgetEnded(now: EpochMs): void {
+    this.#db.prepare("DELETE FROM stored_keys WHERE ends_at IS NOT NULL AND ends_at <= ?").run(now);
+  }
+
+  #transaction<T>(work: () => T): T {
+    this.#db.exec("BEGIN IMMEDIATE");
+    try {
+      const result = work();
+      this.#db.exec("COMMIT");
+      return result;
+    } catch (err) {
+      this.#db.exec("ROLLBACK");
+      throw err;
+    }
+  }
+}
+
+function readSettings(text: unknown): NewKeyRequest | undefined {
+  if (typeof text !== "string") return undefined;
+  try {
+    return newKeyRequest.safeParse(JSON.parse(text)).data;
+  } catch {
+    return undefined;
+  }
+}
