@@ -59,11 +59,6 @@ export class Family<S extends AnySeries> {
     return entry.series;
   }
 
-  /** A series that is on no page, for callers who must count somewhere. */
-  detached(): S {
-    return this.#make();
-  }
-
   /** Forgets all series with this value of this label: what it named left the configuration. Handles that are still held count for nobody. */
   forget(label: string, value: string): void {
     const at = this.info.labelNames.indexOf(label);

@@ -7,17 +7,18 @@ import type { CounterSeries, HistogramSeries } from "./series.ts";
 
 /** What a request of one class on one upstream counts on its way. Kept for the upstream's life; no lookup by label. */
 export interface ClassMetrics {
-  readonly requestDuration: HistogramSeries;
-  readonly queue: HistogramSeries;
-  readonly firstByte: HistogramSeries;
-  readonly tokenGap: HistogramSeries;
+  readonly durationSeconds: HistogramSeries;
+  readonly queueSeconds: HistogramSeries;
+  readonly firstByteSeconds: HistogramSeries;
+  readonly tokenGapSeconds: HistogramSeries;
   /** Counts one ended request. `route` is the route's pattern. */
   ended(route: string, outcome: RequestOutcome): void;
 }
 
 export interface UpstreamMetrics {
-  /** null: the request ended before its class was known. */
-  forClass(requestClass: RequestClass | null): ClassMetrics;
+  readonly class: Readonly<Record<RequestClass, ClassMetrics>>;
+  /** Counts one request that ended before its class was known. */
+  endedUnclassed(route: string, outcome: RequestOutcome): void;
   refused(code: ErrorCode): void;
   retried(why: string): void;
   readonly retryBudgetExhausted: CounterSeries;
@@ -88,43 +89,48 @@ const gauge = (registry: Registry, { name, help, labels }: MetricDefinition): Ga
 const histogram = (registry: Registry, { name, help, labels, buckets }: MetricDefinition): HistogramFamily =>
   registry.histogram(name, help, labels, buckets ?? []);
 
-function makeClassMetrics(counters: Counters, histograms: Histograms, upstream: string, className: string): ClassMetrics {
-  const byRoute = new Map<string, Map<RequestOutcome, CounterSeries>>();
+function makeClassMetrics(counters: Counters, histograms: Histograms, upstream: string, requestClass: RequestClass): ClassMetrics {
   return {
-    requestDuration: histograms.requestDuration.labels(upstream, className),
-    queue: histograms.queue.labels(upstream, className),
-    firstByte: histograms.firstByte.labels(upstream, className),
-    tokenGap: histograms.tokenGap.labels(upstream, className),
-    ended(route, outcome) {
-      let byOutcome = byRoute.get(route);
-      if (byOutcome === undefined) byRoute.set(route, (byOutcome = new Map()));
-      let series = byOutcome.get(outcome);
-      if (series === undefined) byOutcome.set(outcome, (series = counters.requests.labels(route, upstream, className, outcome)));
-      series.inc();
+    durationSeconds: histograms.requestDuration.labels(upstream, requestClass),
+    queueSeconds: histograms.queue.labels(upstream, requestClass),
+    firstByteSeconds: histograms.firstByte.labels(upstream, requestClass),
+    tokenGapSeconds: histograms.tokenGap.labels(upstream, requestClass),
+    ended: countEnds(counters.requests, upstream, requestClass),
+  };
+}
+
+/** Finds the series by two short look-ups instead of building a label text for each request. */
+function countEnds(requests: CounterFamily, upstream: string, className: string): (route: string, outcome: RequestOutcome) => void {
+  const byRoute = new Map<string, Map<RequestOutcome, CounterSeries>>();
+  return (route, outcome) => {
+    let byOutcome = byRoute.get(route);
+    if (byOutcome === undefined) byRoute.set(route, (byOutcome = new Map()));
+    let series = byOutcome.get(outcome);
+    if (series === undefined) byOutcome.set(outcome, (series = requests.labels(route, upstream, className, outcome)));
+    series.inc();
+  };
+}
+
+/** A class's series appear on the page with its first request: an upstream with one class in use shows one. */
+function lazyClasses(make: (requestClass: RequestClass) => ClassMetrics): Readonly<Record<RequestClass, ClassMetrics>> {
+  const made: Partial<Record<RequestClass, ClassMetrics>> = {};
+  return {
+    get interactive() {
+      return (made.interactive ??= make("interactive"));
+    },
+    get system() {
+      return (made.system ??= make("system"));
+    },
+    get batch() {
+      return (made.batch ??= make("batch"));
     },
   };
 }
 
-/** Requests that ended before an upstream or class was known have no durations of either: they are counted, not measured. */
-function makeUnroutedMetrics(counters: Counters, histograms: Histograms, upstream: string): ClassMetrics {
-  const unmeasured = histograms.queue.detached();
-  const ended = (route: string, outcome: RequestOutcome): void => counters.requests.labels(route, upstream, "", outcome).inc();
-  return { requestDuration: unmeasured, queue: unmeasured, firstByte: unmeasured, tokenGap: unmeasured, ended };
-}
-
 function makeUpstreamMetrics(counters: Counters, histograms: Histograms, upstream: string): UpstreamMetrics {
-  const classes = new Map<RequestClass | null, ClassMetrics>();
   return {
-    forClass(requestClass) {
-      let made = classes.get(requestClass);
-      if (made === undefined) {
-        made = requestClass === null || upstream === ""
-          ? makeUnroutedMetrics(counters, histograms, upstream)
-          : makeClassMetrics(counters, histograms, upstream, requestClass);
-        classes.set(requestClass, made);
-      }
-      return made;
-    },
+    class: lazyClasses((requestClass) => makeClassMetrics(counters, histograms, upstream, requestClass)),
+    endedUnclassed: countEnds(counters.requests, upstream, ""),
     refused: (code) => counters.refusals.labels(upstream, code).inc(),
     retried: (why) => counters.retries.labels(upstream, why).inc(),
     retryBudgetExhausted: counters.retryBudgetExhausted.labels(upstream),
