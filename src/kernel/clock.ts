@@ -18,6 +18,8 @@ export interface Clock {
 
 export const asMono = (ms: number): MonoMs => ms as MonoMs;
 export const asEpoch = (ms: number): EpochMs => ms as EpochMs;
+/** For records and log lines, `2026-01-01T00:00:00.000Z`. */
+export const isoTime = (wall: EpochMs): string => new Date(wall).toISOString();
 
 /** ISO 8601 with a zone; undefined for anything else that `Date` can't place. Reads no clock. */
 export function parseIsoTime(text: string): EpochMs | undefined {

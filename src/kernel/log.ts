@@ -1,4 +1,4 @@
-import type { Clock } from "./clock.ts";
+import { isoTime, type Clock, type EpochMs } from "./clock.ts";
 
 export type LogLevel = "debug" | "info" | "warn" | "error";
 export const LOG_LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
@@ -25,8 +25,8 @@ const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u206
 export const escapeControls = (text: string): string =>
   text.replace(UNSAFE, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
-function pretty(level: LogLevel, wall: number, op: string, fields: LogFields): string {
-  const parts = [new Date(wall).toISOString(), level.toUpperCase().padEnd(5), op];
+function pretty(level: LogLevel, wall: EpochMs, op: string, fields: LogFields): string {
+  const parts = [isoTime(wall), level.toUpperCase().padEnd(5), op];
   for (const [key, value] of Object.entries(fields)) {
     if (value === undefined) continue;
     const text = escapeControls(String(value));
@@ -92,7 +92,7 @@ export class BatchedLogger implements Logger {
     const wall = this.#clock.wall();
     this.#lines.push(
       this.#format === "json"
-        ? JSON.stringify({ time: new Date(wall).toISOString(), level, op, ...fields })
+        ? JSON.stringify({ time: isoTime(wall), level, op, ...fields })
         : pretty(level, wall, op, fields),
     );
     if (this.#scheduled) return;
