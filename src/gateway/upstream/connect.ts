@@ -1,0 +1,48 @@
+import { connect as connectPlain, isIP, type Socket, type TcpNetConnectOpts } from "node:net";
+import { connect as connectTls } from "node:tls";
+import type { UpstreamTarget } from "./port.ts";
+
+/** Time for one address before the next is tried beside it; the engines are near. */
+const ADDRESS_ATTEMPT_MS = 250;
+/** Lets a connection whose peer vanished without a word (power, network) end at last. */
+const KEEP_ALIVE_PROBE_MS = 30_000;
+
+export interface ReadInto {
+  /** Where the next read lands. */
+  readonly buffer: () => Uint8Array;
+  readonly callback: (length: number) => boolean;
+}
+
+/** Begins a connection; the name is resolved anew each time, and all its addresses are tried. */
+export function openSocket(target: UpstreamTarget, onread: ReadInto, ca: string | Buffer | undefined): Socket {
+  const options: TcpNetConnectOpts = {
+    host: target.hostname,
+    port: target.port,
+    noDelay: true,
+    keepAlive: true,
+    keepAliveInitialDelay: KEEP_ALIVE_PROBE_MS,
+    autoSelectFamily: true,
+    autoSelectFamilyAttemptTimeout: ADDRESS_ATTEMPT_MS,
+    onread,
+  };
+  if (target.protocol === "http:") return connectPlain(options);
+  return connectTls({
+    ...options,
+    ALPNProtocols: ["http/1.1"],
+    ...(isIP(target.hostname) === 0 ? { servername: target.hostname } : {}),
+    ...(ca === undefined ? {} : { ca }),
+  });
+}
+
+/** Why no connection came about, in words without stack or secrets. */
+export function describeConnectError(error: Error | undefined, target: UpstreamTarget, attempts: readonly string[]): string {
+  const tried = attempts.length > 0 ? ` (tried ${attempts.join(", ")})` : "";
+  return `cannot connect to ${target.hostname} port ${target.port}: ${reasonOf(error)}${tried}`;
+}
+
+function reasonOf(error: Error | undefined): string {
+  if (error === undefined) return "the connection closed before it was ready";
+  if (error instanceof AggregateError) return [...new Set(error.errors.map((one: Error) => reasonOf(one)))].join(", ");
+  const code = "code" in error && typeof error.code === "string" ? error.code : undefined;
+  return code ?? error.message;
+}

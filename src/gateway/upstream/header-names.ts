@@ -1,0 +1,44 @@
+/** Header fields that decide how a response is framed and whether its connection may be used again. */
+export const OTHER = 0;
+export const CONTENT_LENGTH = 1;
+export const TRANSFER_ENCODING = 2;
+export const CONNECTION = 3;
+export const KEEP_ALIVE = 4;
+
+export interface HeaderName {
+  /** In the case it was received in. */
+  readonly text: string;
+  readonly kind: number;
+}
+
+const KINDS: Readonly<Record<string, number>> = Object.assign(Object.create(null) as Record<string, number>, {
+  "content-length": CONTENT_LENGTH,
+  "transfer-encoding": TRANSFER_ENCODING,
+  connection: CONNECTION,
+  "keep-alive": KEEP_ALIVE,
+});
+
+// Engines send the same dozen names with every answer. A table of fixed size, where a newcomer takes the place of the one
+// before, saves making a string of each name; nothing an engine sends can make it grow.
+const SLOTS = 512;
+const KEPT_CHARS_MAX = 64;
+const table: (HeaderName | undefined)[] = Array.from({ length: SLOTS }, () => undefined);
+
+/** The name in `bytes[start, end)`, whose characters the caller has checked and hashed. */
+export function internHeaderName(bytes: Buffer, start: number, end: number, hash: number): HeaderName {
+  const slot = hash & (SLOTS - 1);
+  const known = table[slot];
+  if (known !== undefined && isSame(known.text, bytes, start, end)) return known;
+  const text = bytes.toString("latin1", start, end);
+  const name: HeaderName = { text, kind: KINDS[text.toLowerCase()] ?? OTHER };
+  if (text.length <= KEPT_CHARS_MAX) table[slot] = name;
+  return name;
+}
+
+function isSame(text: string, bytes: Buffer, start: number, end: number): boolean {
+  if (text.length !== end - start) return false;
+  for (let i = 0; i < text.length; i += 1) {
+    if (text.charCodeAt(i) !== bytes[start + i]) return false;
+  }
+  return true;
+}

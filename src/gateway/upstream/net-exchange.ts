@@ -1,0 +1,58 @@
+import type { UpstreamExchange, UpstreamFailure, UpstreamHandler, UpstreamRequest, UpstreamTarget } from "./port.ts";
+
+const NO_BYTES = Buffer.alloc(0);
+
+/** What carries an exchange at the moment. */
+export interface ExchangeCarrier {
+  abandon(): void;
+  pause(): void;
+  resume(): void;
+}
+
+/** One request and its answer. Knows whether it has ended; the connection that carries it does the rest. */
+export class NetExchange implements UpstreamExchange {
+  readonly target: UpstreamTarget;
+  readonly request: UpstreamRequest;
+  readonly head: string;
+  readonly handler: UpstreamHandler;
+  carrier: ExchangeCarrier | undefined;
+  done = false;
+  paused = false;
+
+  constructor(target: UpstreamTarget, request: UpstreamRequest, head: string, handler: UpstreamHandler) {
+    this.target = target;
+    this.request = request;
+    this.head = head;
+    this.handler = handler;
+  }
+
+  abort(): void {
+    if (this.done) return;
+    this.done = true;
+    this.carrier?.abandon();
+  }
+
+  pause(): void {
+    if (this.done || this.paused) return;
+    this.paused = true;
+    this.carrier?.pause();
+  }
+
+  resume(): void {
+    if (this.done || !this.paused) return;
+    this.paused = false;
+    this.carrier?.resume();
+  }
+
+  end(trailers: readonly string[]): void {
+    if (this.done) return;
+    this.done = true;
+    this.handler.onEnd(trailers);
+  }
+
+  fail(kind: UpstreamFailure, message: string, reused = false, completeFraming: Buffer = NO_BYTES): void {
+    if (this.done) return;
+    this.done = true;
+    this.handler.onError({ kind, message, reused, completeFraming });
+  }
+}

@@ -1,0 +1,37 @@
+import type { UpstreamRequest } from "./port.ts";
+
+const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
+// Visible ASCII and raw bytes above it; no blank, which would end the target.
+const TARGET = /^[\x21-\x7e\x80-\xff]+$/;
+const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
+const FRAMING = /^(?:content-length|transfer-encoding)$/i;
+
+export type RequestHead =
+  | { readonly kind: "head"; readonly text: string }
+  /** Sending it could make the engine see another request than was meant. */
+  | { readonly kind: "refused"; readonly reason: string };
+
+/** The request line and headers in Latin-1, with the blank line behind them. */
+export function buildRequestHead(request: UpstreamRequest): RequestHead {
+  const { method, path, headers, body, bodyBytes } = request;
+  if (!TOKEN.test(method) || method === "CONNECT") return refused("the method cannot be sent");
+  if (!TARGET.test(path) || path.charCodeAt(0) !== 47) return refused("the path cannot be sent");
+  let sum = 0;
+  for (const part of body) sum += part.length;
+  if (sum !== (bodyBytes ?? 0)) return refused("the body's length is not the one announced");
+  let text = `${method} ${path} HTTP/1.1\r\n`;
+  for (let i = 0; i + 1 < headers.length; i += 2) {
+    const name = headers[i] as string;
+    const value = headers[i + 1] as string;
+    if (!TOKEN.test(name)) return refused("a header name cannot be sent");
+    if (!VALUE.test(value)) return refused(`the value of ${name} cannot be sent`);
+    if ((name.length === 14 || name.length === 17) && FRAMING.test(name)) return refused(`${name} is the client's to set`);
+    text += `${name}: ${value}\r\n`;
+  }
+  if (bodyBytes !== undefined) text += `Content-Length: ${bodyBytes}\r\n`;
+  return { kind: "head", text: `${text}\r\n` };
+}
+
+function refused(reason: string): RequestHead {
+  return { kind: "refused", reason };
+}
