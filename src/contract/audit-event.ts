@@ -90,6 +90,8 @@ export interface AuditGap {
 export interface AuditPage {
   /** Oldest first. */
   readonly records: readonly AuditRecord[];
+  /** The highest sequence number given so far: where a reader that follows goes on when `records` was not full. */
+  readonly lastSeq: number;
   /** Gaps inside the stored range, oldest first; with `afterSeq` only those at or above it. */
   readonly gaps: readonly AuditGap[];
   /** Events that never reached the sink since this process started. */

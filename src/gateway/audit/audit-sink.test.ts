@@ -52,7 +52,7 @@ test("an event is read back with every fact it was recorded with, numbered from 
   const event = anAuditEvent({ model: 'a"b\\c\n\u{1f600}', errorCode: "UPSTREAM_ERROR", outcome: "upstream_failed", overflow: "cloud", shed: true, cachedTokens: 3 });
   sink.record(event);
   const page = await sink.query({ limit: 10 });
-  assert.deepEqual(page, { records: [{ ...event, seq: 1 }], gaps: [], dropped: 0 });
+  assert.deepEqual(page, { records: [{ ...event, seq: 1 }], lastSeq: 1, gaps: [], dropped: 0 });
   await sink.close();
 });
 

@@ -149,6 +149,8 @@ class SqliteAuditStore implements AuditStore {
   }
 
   query(query: AuditQuery): Omit<AuditPage, "dropped"> {
+    // Read first: another gateway may write meanwhile, and a reader must not skip what it wrote.
+    const lastSeq = this.#sql.lastSeq.get()?.["last_seq"] as number;
     const since = query.sinceMs ?? -Infinity;
     const until = query.untilMs ?? Infinity;
     const floor = this.#readableFrom();
@@ -168,7 +170,7 @@ class SqliteAuditStore implements AuditStore {
       }
       if (found.length >= query.limit) break;
     }
-    return { records: ascending ? found : found.reverse(), gaps: this.#gaps(query.afterSeq ?? floor - 1) };
+    return { records: ascending ? found : found.reverse(), lastSeq, gaps: this.#gaps(query.afterSeq ?? floor - 1) };
   }
 
   close(lastOrdinal: number, now: number): void {
