@@ -41,7 +41,7 @@ export const ROLE_OPTIONS_HELP = `  --config FILE           configuration (defau
  * `parseArgs` with errors that a person can act on. Throws USAGE. Every option but the lists is to be given once: a
  * second one that quietly won would be a trap.
  */
-export function readArgs<const Options extends ParseArgsOptionsConfig>(args: readonly string[], options: Options, positionals: { readonly names: readonly string[] }) {
+export function readArgs<const Options extends ParseArgsOptionsConfig>(args: readonly string[], options: Options, positionals: { readonly names: readonly string[]; readonly optional?: boolean }) {
   refuseUnknown(args, options);
   let parsed: ReturnType<typeof parseArgs<{ args: string[]; options: Options; strict: true; allowPositionals: true; tokens: true }>>;
   try {
@@ -57,7 +57,7 @@ export function readArgs<const Options extends ParseArgsOptionsConfig>(args: rea
   }
   const given = parsed.positionals;
   const missing = positionals.names[given.length];
-  if (missing !== undefined) throw usageError(`${missing} is missing`);
+  if (missing !== undefined && positionals.optional !== true) throw usageError(`${missing} is missing`);
   if (given.length > positionals.names.length) throw usageError(`unexpected argument: ${given[positionals.names.length]}`);
   return { values: parsed.values, positionals: given, given: seen as ReadonlySet<string> };
 }

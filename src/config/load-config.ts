@@ -1,5 +1,7 @@
+import { hash } from "node:crypto";
 import { open } from "node:fs/promises";
 import { configFile } from "../contract/config-schema.ts";
+import type { ConfigFile } from "../contract/config-schema.ts";
 import { resolveConfig } from "../contract/resolve-config.ts";
 import type { ConfigOverrides, Env, GatewayConfig } from "../contract/resolve-config.ts";
 import type { FieldPath } from "../contract/schema-fields.ts";
@@ -11,8 +13,9 @@ import { describeFound, describeIssue, valueAt } from "./describe-issue.ts";
 import { parseYaml } from "./yaml-tree.ts";
 import type { Position, YamlTree } from "./yaml-tree.ts";
 
+/** `digest` names the text: the same text in the same environment is the same configuration. */
 export type LoadedConfig =
-  | { readonly kind: "valid"; readonly config: GatewayConfig; readonly warnings: readonly string[] }
+  | { readonly kind: "valid"; readonly config: GatewayConfig; readonly file: ConfigFile; readonly warnings: readonly string[]; readonly digest: string }
   | { readonly kind: "invalid"; readonly problems: readonly ConfigProblem[] };
 
 export const CONFIG_BYTES_MAX = 1_048_576;
@@ -47,7 +50,7 @@ export function parseConfigText(text: string, source: string, env: Env, override
   for (const finding of findings) if (finding.severity === "mistake") add(findingToProblem(source, finding, tree));
   if (problems.length > 0 || !checked.success) return { kind: "invalid", problems: inOrder(problems) };
   const warnings = findings.filter((finding) => finding.severity === "warning").map((finding) => findingToWarning(source, finding, tree));
-  return { kind: "valid", config: resolveConfig(checked.data, env, overrides), warnings };
+  return { kind: "valid", config: resolveConfig(checked.data, env, overrides), file: checked.data, warnings, digest: hash("sha256", text, "hex") };
 }
 
 function refuse(file: string, message: string): LoadedConfig {

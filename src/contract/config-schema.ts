@@ -8,8 +8,8 @@ import { ROLES } from "./roles.ts";
  * and the JSON Schema. `resolve-config.ts` turns it into the gateway's own words.
  */
 
-const ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
-const id = z.string().regex(ID, "use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit");
+export const CONFIG_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+const id = z.string().regex(CONFIG_ID, "use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit");
 const seconds = z.number().positive().max(86_400);
 const httpUrl = z
   .string()

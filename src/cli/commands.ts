@@ -1,0 +1,7 @@
+import type { Command } from "./cli-io.ts";
+import { configCommands } from "./config-commands.ts";
+import { ctlKeyCommands } from "./ctl-key.ts";
+import { keyCommands } from "./key-commands.ts";
+
+/** Commands that end by themselves. The roles, which run until they are told to stop, are added by `main.ts`. */
+export const cliCommands: readonly Command[] = [...configCommands, ...keyCommands, ...ctlKeyCommands];
