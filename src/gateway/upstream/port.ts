@@ -92,6 +92,11 @@ export interface UpstreamExchange {
   abort(): void;
   pause(): void;
   resume(): void;
+  /**
+   * As `UpstreamError.completeFraming`, for a caller that wants to end a chunked answer by itself before the engine does.
+   * Ask before `abort()`. Empty for plain payload.
+   */
+  completeFraming(): Buffer;
 }
 
 export interface UpstreamClient {
