@@ -210,8 +210,8 @@ export class FairQueue {
       for (const other of flows) {
         if (other === flow) continue;
         const turns = (start - other.tag) * other.weight;
-        const tied = Number.isInteger(turns) && other.turn < flow.turn ? 1 : 0;
-        if (turns + tied > 0) position += Math.min(other.waiting, Math.ceil(turns) + tied);
+        const first = Number.isInteger(turns) && turns >= 0 && hasTie(other, turns, flow, ahead) ? 1 : 0;
+        if (turns + first > 0) position += Math.min(other.waiting, Math.ceil(turns) + first);
       }
     }
     ticket.told = Math.min(ticket.told, position);
@@ -282,6 +282,15 @@ export class FairQueue {
     this.#resting.clear();
     this.#virtual = 0;
   }
+}
+
+/**
+ * Whether the `nth` request of one flow goes before the `mth` of the other when both will have the same tag: the one that
+ * gets the tag first, which is when the request before it is served.
+ */
+function hasTie(flow: Flow, nth: number, other: Flow, mth: number): boolean {
+  if (nth === 0 || mth === 0 || flow.weight === other.weight) return nth === mth ? flow.turn < other.turn : nth < mth;
+  return flow.weight < other.weight;
 }
 
 function laneOf(ticket: Ticket): Lane {
