@@ -1,4 +1,4 @@
-import { connect as connectPlain, isIP, type Socket, type TcpNetConnectOpts } from "node:net";
+import { connect as connectPlain, isIP, type LookupFunction, type Socket, type TcpNetConnectOpts } from "node:net";
 import { connect as connectTls } from "node:tls";
 import type { UpstreamTarget } from "./port.ts";
 
@@ -7,6 +7,13 @@ const ADDRESS_ATTEMPT_MS = 250;
 /** Lets a connection whose peer vanished without a word (power, network) end at last. */
 const KEEP_ALIVE_PROBE_MS = 30_000;
 
+export interface ConnectOptions {
+  /** Certificates to trust instead of the built-in ones, PEM. */
+  readonly ca?: string | Buffer;
+  /** How names are resolved; the system's resolver by default. */
+  readonly lookup?: LookupFunction;
+}
+
 export interface ReadInto {
   /** Where the next read lands. */
   readonly buffer: () => Uint8Array;
@@ -14,7 +21,7 @@ export interface ReadInto {
 }
 
 /** Begins a connection; the name is resolved anew each time, and all its addresses are tried. */
-export function openSocket(target: UpstreamTarget, onread: ReadInto, ca: string | Buffer | undefined): Socket {
+export function openSocket(target: UpstreamTarget, { ca, lookup }: ConnectOptions, onread?: ReadInto): Socket {
   const options: TcpNetConnectOpts = {
     host: target.hostname,
     port: target.port,
@@ -23,7 +30,8 @@ export function openSocket(target: UpstreamTarget, onread: ReadInto, ca: string 
     keepAliveInitialDelay: KEEP_ALIVE_PROBE_MS,
     autoSelectFamily: true,
     autoSelectFamilyAttemptTimeout: ADDRESS_ATTEMPT_MS,
-    onread,
+    ...(lookup === undefined ? {} : { lookup }),
+    ...(onread === undefined ? {} : { onread }),
   };
   if (target.protocol === "http:") return connectPlain(options);
   return connectTls({
@@ -32,6 +40,10 @@ export function openSocket(target: UpstreamTarget, onread: ReadInto, ca: string 
     ...(isIP(target.hostname) === 0 ? { servername: target.hostname } : {}),
     ...(ca === undefined ? {} : { ca }),
   });
+}
+
+export function formatAddress(ip: string, port: number): string {
+  return ip.includes(":") ? `[${ip}]:${port}` : `${ip}:${port}`;
 }
 
 /** Why no connection came about, in words without stack or secrets. */

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import type { MonoMs } from "../../kernel/clock.ts";
-import { describeConnectError, openSocket } from "./connect.ts";
+import { type ConnectOptions, describeConnectError, formatAddress, openSocket } from "./connect.ts";
 import type { ExchangeCarrier, NetExchange } from "./net-exchange.ts";
 import type { UpstreamFailure, UpstreamTarget } from "./port.ts";
 import { HEADROOM, ReadBuffer } from "./read-buffer.ts";
@@ -58,15 +58,15 @@ export class Connection implements ExchangeCarrier {
   #peerClosed = false;
   #resuming = false;
 
-  constructor(target: UpstreamTarget, owner: ConnectionOwner, exchange: NetExchange, ca: string | Buffer | undefined) {
+  constructor(target: UpstreamTarget, owner: ConnectionOwner, exchange: NetExchange, options: ConnectOptions) {
     this.target = target;
     this.#owner = owner;
     this.#exchange = exchange;
     exchange.carrier = this;
     const onread = { buffer: () => this.#buffer.window, callback: (length: number) => this.#onRead(length) };
-    const socket = openSocket(target, onread, ca);
+    const socket = openSocket(target, options, onread);
     this.#socket = socket;
-    socket.on("connectionAttempt", (ip: string, port: number) => this.attempts.push(ip.includes(":") ? `[${ip}]:${port}` : `${ip}:${port}`));
+    socket.on("connectionAttempt", (ip: string, port: number) => this.attempts.push(formatAddress(ip, port)));
     socket.once(target.protocol === "https:" ? "secureConnect" : "connect", () => this.#onConnect());
     socket.on("error", (error) => (this.#error ??= error));
     socket.on("end", () => this.#onPeerClosed());
@@ -130,6 +130,10 @@ export class Connection implements ExchangeCarrier {
     if (this.#resuming) return;
     this.#resuming = true;
     process.nextTick(() => this.#drainHeld());
+  }
+
+  completeFraming(): Buffer {
+    return this.#sent ? this.#reader.completeFraming() : Buffer.alloc(0);
   }
 
   /** Gives up the connection at once; an exchange on it hears nothing. */

@@ -1,16 +1,15 @@
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
 import type { Deadline, TimerWheel } from "../../kernel/timer-wheel.ts";
+import type { ConnectOptions } from "./connect.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
 import { ConnectionPool } from "./connection-pool.ts";
 import { NetExchange } from "./net-exchange.ts";
 import type { UpstreamClient, UpstreamExchange, UpstreamHandler, UpstreamRequest, UpstreamTarget } from "./port.ts";
 import { buildRequestHead } from "./request-head.ts";
 
-export interface NetUpstreamClientOptions {
+export interface NetUpstreamClientOptions extends ConnectOptions {
   readonly clock: Clock;
   readonly wheel: TimerWheel;
-  /** Certificates to trust instead of the built-in ones, PEM. */
-  readonly ca?: string | Buffer;
 }
 
 /**
@@ -26,7 +25,7 @@ export interface NetUpstreamClientOptions {
 export class NetUpstreamClient implements UpstreamClient, ConnectionOwner {
   readonly #wheel: TimerWheel;
   readonly #clock: Clock;
-  readonly #ca: string | Buffer | undefined;
+  readonly #options: ConnectOptions;
   readonly #pool: ConnectionPool;
   readonly #open = new Set<Connection>();
   readonly #connecting = new Map<Connection, Deadline>();
@@ -38,7 +37,7 @@ export class NetUpstreamClient implements UpstreamClient, ConnectionOwner {
   constructor(options: NetUpstreamClientOptions) {
     this.#clock = options.clock;
     this.#wheel = options.wheel;
-    this.#ca = options.ca;
+    this.#options = options;
     this.#pool = new ConnectionPool(options.clock, options.wheel);
   }
 
@@ -101,7 +100,7 @@ export class NetUpstreamClient implements UpstreamClient, ConnectionOwner {
   }
 
   #connect(exchange: NetExchange): void {
-    const connection = new Connection(exchange.target, this, exchange, this.#ca);
+    const connection = new Connection(exchange.target, this, exchange, this.#options);
     this.#open.add(connection);
     const at = (this.#clock.mono() + exchange.target.connectTimeoutMs) as MonoMs;
     this.#connecting.set(connection, this.#wheel.add(at, () => connection.expireConnect()));

@@ -7,6 +7,7 @@ export interface ExchangeCarrier {
   abandon(): void;
   pause(): void;
   resume(): void;
+  completeFraming(): Buffer;
 }
 
 /** One request and its answer. Knows whether it has ended; the connection that carries it does the rest. */
@@ -42,6 +43,10 @@ export class NetExchange implements UpstreamExchange {
     if (this.done || !this.paused) return;
     this.paused = false;
     this.carrier?.resume();
+  }
+
+  completeFraming(): Buffer {
+    return this.done ? NO_BYTES : (this.carrier?.completeFraming() ?? NO_BYTES);
   }
 
   end(trailers: readonly string[]): void {
