@@ -1,0 +1,103 @@
+import type { AuditGap, AuditRecord } from "../contract/audit-event.ts";
+import { isoTime } from "../kernel/iso-time.ts";
+import { escapeControls } from "../kernel/log.ts";
+
+/**
+ * Audit events as text. Values come from clients and engines: control characters are escaped, so that none moves the
+ * reader's cursor, and a spreadsheet is given no formula.
+ */
+type Cell = string | number | boolean | null | undefined;
+
+const CELL_CHARS_MAX = 40;
+
+interface Column {
+  readonly title: string;
+  readonly value: (record: AuditRecord) => Cell;
+  readonly right?: true;
+}
+
+const ms = (value: number | null): Cell => (value === null ? null : `${Math.round(value)}ms`);
+
+const COLUMNS: readonly Column[] = [
+  { title: "SEQ", value: (r) => r.seq, right: true },
+  { title: "TIME", value: (r) => isoTime(r.time) },
+  { title: "KEY", value: (r) => r.keyId },
+  { title: "CLASS", value: (r) => r.class },
+  { title: "ROUTE", value: (r) => r.route },
+  { title: "MODEL", value: (r) => r.model },
+  { title: "UPSTREAM", value: (r) => r.upstream },
+  { title: "STATUS", value: (r) => r.status, right: true },
+  { title: "OUTCOME", value: (r) => r.outcome },
+  { title: "CODE", value: (r) => r.errorCode },
+  { title: "QUEUE", value: (r) => ms(r.queueMs), right: true },
+  { title: "FIRST", value: (r) => ms(r.firstByteMs), right: true },
+  { title: "TOTAL", value: (r) => ms(r.totalMs), right: true },
+  { title: "IN", value: (r) => r.promptTokens, right: true },
+  { title: "OUT", value: (r) => r.completionTokens, right: true },
+  { title: "REQUEST", value: (r) => r.requestId },
+];
+
+/** Unknown is "-"; a value that is "-" or begins with a quote is quoted, so that it can't be taken for unknown. */
+function tableCell(value: Cell): string {
+  if (value === null || value === undefined) return "-";
+  const text = escapeControls(String(value)).toWellFormed();
+  const shown = text.length > CELL_CHARS_MAX ? `${text.slice(0, CELL_CHARS_MAX - 1).toWellFormed()}…` : text;
+  return shown === "-" || shown === "" ? JSON.stringify(shown) : shown;
+}
+
+/** Column widths that only grow, so that the lines of a running `tail` stay under their heads. */
+export class AuditTable {
+  readonly #widths = COLUMNS.map(({ title }) => title.length);
+
+  head(): string {
+    return this.#line(COLUMNS.map(({ title }) => title));
+  }
+
+  /** Widens the columns for these records; call it before `head` or `row`. */
+  fit(records: readonly AuditRecord[]): void {
+    for (const record of records) {
+      COLUMNS.forEach((column, i) => {
+        this.#widths[i] = Math.max(this.#widths[i] ?? 0, tableCell(column.value(record)).length);
+      });
+    }
+  }
+
+  row(record: AuditRecord): string {
+    return this.#line(COLUMNS.map((column) => tableCell(column.value(record))));
+  }
+
+  #line(cells: readonly string[]): string {
+    const padded = cells.map((cell, i) => (COLUMNS[i]?.right === true ? cell.padStart(this.#widths[i] ?? 0) : cell.padEnd(this.#widths[i] ?? 0)));
+    return `${padded.join("  ").trimEnd()}\n`;
+  }
+}
+
+const CSV_FIELDS = [
+  "seq", "time", "requestId", "keyId", "class", "method", "route", "model", "upstream", "endpoint", "status", "outcome", "errorCode",
+  "queueMs", "firstByteMs", "totalMs", "promptTokens", "completionTokens", "cachedTokens", "bytesIn", "bytesOut", "attempts",
+  "idempotentReplay", "cacheHit", "shed", "overflow",
+] as const satisfies readonly (keyof AuditRecord)[];
+
+/** Unknown is an empty cell. Text that a spreadsheet would take for a formula gets an apostrophe before it. */
+function csvCell(value: Cell): string {
+  if (value === null || value === undefined) return "";
+  if (typeof value !== "string") return String(value);
+  const text = escapeControls(value).toWellFormed();
+  const safe = /^\s*[=+\-@]/.test(text) ? `'${text}` : text;
+  return /[",]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+export const csvHead = (): string => `${CSV_FIELDS.join(",")}\r\n`;
+
+export function csvRow(record: AuditRecord): string {
+  const cells = CSV_FIELDS.map((field) => csvCell(field === "time" ? isoTime(record.time) : record[field]));
+  return `${cells.join(",")}\r\n`;
+}
+
+/** A gap as a sentence, for people. */
+export function describeGap(gap: AuditGap): string {
+  const at = `after event ${gap.afterSeq}`;
+  return gap.why === "dropped"
+    ? `${at}: ${gap.missing ?? "an unknown number of"} events were dropped and are missing`
+    : `${at}: a gateway that started at ${tableCell(isoTime(gap.time))} did not close; its last events may be missing (or it still runs)`;
+}
