@@ -18,15 +18,19 @@ export interface JsonField {
   readonly text: string | undefined;
 }
 
+/** What was found in a body that is an object. */
+export interface ScannedObject {
+  readonly kind: "object";
+  /** The wanted members that are there. */
+  readonly fields: ReadonlyMap<string, JsonField>;
+  /** Offset behind the opening brace, where a member can be put in. */
+  readonly firstMemberOffset: number;
+  /** Whether the object has no members at all. */
+  readonly empty: boolean;
+}
+
 export type JsonScanResult =
-  | {
-      readonly kind: "object";
-      readonly fields: ReadonlyMap<string, JsonField>;
-      /** Offset behind the opening brace, where a member can be put in. */
-      readonly firstMemberOffset: number;
-      /** Whether the object has no members. */
-      readonly empty: boolean;
-    }
+  | ScannedObject
   /** `why` is for the client. `offset` counts bytes from the start of the body. */
   | { readonly kind: "invalid"; readonly why: string; readonly offset: number };
 

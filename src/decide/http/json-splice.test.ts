@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { JsonTopScan, type JsonScanResult } from "./json-scan.ts";
+import { JsonTopScan, type ScannedObject } from "./json-scan.ts";
 import { setMembers, spliceBody } from "./json-splice.ts";
 
 const KEYS = ["model", "stream_options", "priority"];
 
-function scan(chunks: readonly Buffer[]): Extract<JsonScanResult, { kind: "object" }> {
+function scan(chunks: readonly Buffer[]): ScannedObject {
   const scanner = new JsonTopScan(KEYS);
   for (const chunk of chunks) scanner.push(chunk);
   const result = scanner.end();

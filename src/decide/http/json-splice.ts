@@ -1,4 +1,6 @@
-import type { JsonScanResult } from "./json-scan.ts";
+import type { ScannedObject } from "./json-scan.ts";
+
+export type { ScannedObject };
 
 /** Replaces the bytes [start, end) of a body; with `start` equal to `end` the text is put in. Absolute byte offsets. */
 export interface BodyEdit {
@@ -11,8 +13,6 @@ export interface SplicedBody {
   readonly chunks: Buffer[];
   readonly bytes: number;
 }
-
-type ScannedObject = Extract<JsonScanResult, { kind: "object" }>;
 
 /**
  * The body with the edits made; chunks are cut, never joined, copied or written anew, so every other byte stays as the
