@@ -8,13 +8,16 @@ export const CONTENT_TYPE: Readonly<Record<MetricsFormat, string>> = {
   openmetrics: "application/openmetrics-text; version=1.0.0; charset=utf-8",
 };
 
+/** NUL ends the page for some scrapers, and half a surrogate pair is no UTF-8. */
+const printable = (text: string): string => text.toWellFormed().replaceAll("\u0000", "\ufffd");
+
 const escapeHelp = (text: string, format: MetricsFormat): string => {
-  const escaped = text.replaceAll("\\", "\\\\").replaceAll("\n", "\\n");
+  const escaped = printable(text).replaceAll("\\", "\\\\").replaceAll("\n", "\\n");
   return format === "openmetrics" ? escaped.replaceAll('"', '\\"') : escaped;
 };
 
 const escapeLabel = (text: string): string =>
-  text.toWellFormed().replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n");
+  printable(text).replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n");
 
 const number = (value: number): string =>
   value === Infinity ? "+Inf" : value === -Infinity ? "-Inf" : String(value);
