@@ -1,0 +1,88 @@
+import { parseArgs } from "node:util";
+import type { Clock } from "../kernel/clock.ts";
+import { SIM_DIALECTS, type SimDialect, type SimEngineOptions } from "./options.ts";
+import { startSimEngine } from "./sim-engine.ts";
+
+export interface SimEngineEnv {
+  readonly clock: Clock;
+  readonly stdout: { write(text: string): unknown };
+  /** Aborted on SIGTERM. */
+  readonly signal: AbortSignal;
+  readonly version?: string;
+}
+
+export const SIM_ENGINE_USAGE = `usage: yardmaster sim-engine [flags]
+  --listen HOST:PORT         default 127.0.0.1:8100
+  --model NAME               served model, repeatable; default sim-model
+  --dialect vllm|llama.cpp   default vllm
+  --slots N                  requests that run at once; default 8
+  --prefill-tps N            prompt tokens a second of one slot, 0 for no time; default 5000
+  --decode-tps N             output tokens a second of one slot, 0 for as fast as possible; default 50
+  --seed N                   default 1
+`;
+
+export type SimArguments =
+  | { readonly kind: "ok"; readonly options: Omit<SimEngineOptions, "clock"> }
+  | { readonly kind: "usage"; readonly message: string };
+
+const FLAGS = {
+  listen: { type: "string", default: "127.0.0.1:8100" },
+  model: { type: "string", multiple: true },
+  dialect: { type: "string", default: "vllm" },
+  slots: { type: "string", default: "8" },
+  "prefill-tps": { type: "string", default: "5000" },
+  "decode-tps": { type: "string", default: "50" },
+  seed: { type: "string", default: "1" },
+} as const;
+
+export function parseSimArguments(argv: readonly string[]): SimArguments {
+  let values;
+  try {
+    ({ values } = parseArgs({ args: [...argv], options: FLAGS, strict: true, allowPositionals: false }));
+  } catch (error) {
+    return { kind: "usage", message: error instanceof Error ? error.message : String(error) };
+  }
+  const address = /^(?:\[([^\]]+)\]|([^:]*)):(\d{1,5})$/.exec(values.listen);
+  const port = Number(address?.[3]);
+  if (address === null || port > 65_535) return { kind: "usage", message: `--listen must be HOST:PORT, got ${values.listen}` };
+  const dialect = SIM_DIALECTS.find((known) => known === values.dialect);
+  if (dialect === undefined) return { kind: "usage", message: `--dialect must be one of ${SIM_DIALECTS.join(", ")}, got ${values.dialect}` };
+  const numbers = { slots: Number(values.slots), prefillTps: Number(values["prefill-tps"]), decodeTps: Number(values["decode-tps"]), seed: Number(values.seed) };
+  for (const [name, value] of Object.entries(numbers)) {
+    if (!Number.isFinite(value) || value < 0) return { kind: "usage", message: `${name} must be a number of at least 0` };
+  }
+  if (!Number.isInteger(numbers.slots) || numbers.slots < 1) return { kind: "usage", message: "--slots must be a whole number of at least 1" };
+  const host = address[1] ?? address[2] ?? "";
+  return { kind: "ok", options: { host: host === "" ? "0.0.0.0" : host, port, dialect, models: values.model ?? ["sim-model"], ...numbers } };
+}
+
+/**
+ * Runs the role until the signal is aborted, then ends as the real engine does on SIGTERM.
+ * Resolves with the exit code: 0 stopped, 1 the address can't be had, 2 wrong flags.
+ */
+export async function serveSimEngine(argv: readonly string[], env: SimEngineEnv): Promise<number> {
+  const parsed = parseSimArguments(argv);
+  if (parsed.kind === "usage") {
+    env.stdout.write(`${parsed.message}\n${SIM_ENGINE_USAGE}`);
+    return 2;
+  }
+  const { options } = parsed;
+  let engine;
+  try {
+    engine = await startSimEngine({ ...options, clock: env.clock });
+  } catch (error) {
+    env.stdout.write(`yardmaster sim-engine can't listen on ${listenText(options, options.port ?? 0)}: ${error instanceof Error ? error.message : String(error)}\n`);
+    return 1;
+  }
+  env.stdout.write(readyLine(options, engine.port, env.version ?? "0.0.0"));
+  if (!env.signal.aborted) await new Promise<void>((resolve) => env.signal.addEventListener("abort", () => resolve(), { once: true }));
+  await engine.terminate();
+  return 0;
+}
+
+const listenText = (options: { readonly host?: string }, port: number): string =>
+  `${options.host?.includes(":") === true ? `[${options.host}]` : (options.host ?? "127.0.0.1")}:${port}`;
+
+function readyLine(options: { readonly host?: string; readonly dialect: SimDialect; readonly models: readonly string[] }, port: number, version: string): string {
+  return `yardmaster sim-engine ready listen=${listenText(options, port)} dialect=${options.dialect} models=${options.models.join(",")} version=${version}\n`;
+}
