@@ -178,9 +178,9 @@ export function lastNumber(bytes: Buffer, from: number, to: number): number | un
     let at = skipBlanks(bytes, last + 1, to);
     if (bytes[at] !== COLON) continue;
     at = skipBlanks(bytes, at + 1, to);
-    const start = at;
-    while (at < to && bytes[at]! >= 0x30 && bytes[at]! <= 0x39) at += 1;
-    if (at > start && at - start < 16) return Number(bytes.toString("latin1", start, at));
+    let value = -1;
+    for (; at < to && bytes[at]! >= 0x30 && bytes[at]! <= 0x39; at++) value = Math.max(value, 0) * 10 + bytes[at]! - 0x30;
+    if (value >= 0 && Number.isSafeInteger(value)) return value;
   }
   return undefined;
 }

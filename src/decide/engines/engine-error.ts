@@ -1,0 +1,66 @@
+import { isJsonObject, type JsonObject } from "../http/token-usage.ts";
+import { parseJson } from "./readings.ts";
+
+const ORIGINAL_CHARS_MAX = 2_048;
+
+/**
+ * The JSON text of an OpenAI-shaped error for an engine's error answer that client libraries can't read: HTML, nothing, plain text, a list, an object
+ * without an `error` object. The status stays what it was. `null` for an answer that is fine and passes untouched.
+ */
+export function normaliseEngineError(status: number, contentType: string, body: Buffer, requestId: string): string | null {
+  const text = body.toString("utf8");
+  const value = parseJson(text);
+  if (isJsonObject(value) && isJsonObject(value["error"])) {
+    // Fine words under another label: the same text goes out as JSON.
+    return isJsonType(contentType) ? null : text;
+  }
+  const said = isJsonObject(value) ? flatError(value) : undefined;
+  const original = text === "" ? {} : { upstream_body: visible(text) };
+  const error = {
+    message: said?.message ?? (text === "" ? `the engine answered ${status} without a body` : `the engine answered ${status}`),
+    type: said?.type ?? typeOf(status),
+    code: said === undefined ? "UPSTREAM_PROTOCOL" : said.code,
+    param: said?.param ?? null,
+    request_id: requestId,
+    ...original,
+  };
+  return JSON.stringify({ error });
+}
+
+interface FlatError {
+  readonly message: string;
+  readonly type: string | undefined;
+  readonly code: string | number | null;
+  readonly param: string | null;
+}
+
+/** `{message, type, code}` (SGLang, TEI), `{error: "text", error_type}` (vLLM without a key, TEI, Ollama), `{detail}` (FastAPI). */
+function flatError(value: JsonObject): FlatError | undefined {
+  const { message, error, detail, code, param } = value;
+  const words = [message, error, detail].find((part) => typeof part === "string" && part !== "");
+  const said = typeof words === "string" ? words : detail !== undefined ? JSON.stringify(detail) : undefined;
+  if (said === undefined) return undefined;
+  const type = value["type"] ?? value["error_type"];
+  return {
+    message: visible(said),
+    type: typeof type === "string" ? type : undefined,
+    code: typeof code === "string" || typeof code === "number" ? code : null,
+    param: typeof param === "string" ? param : null,
+  };
+}
+
+function typeOf(status: number): string {
+  if (status === 401) return "authentication_error";
+  if (status === 403) return "permission_error";
+  if (status === 404) return "not_found_error";
+  if (status === 429) return "rate_limit_error";
+  return status >= 500 ? "server_error" : "invalid_request_error";
+}
+
+const isJsonType = (contentType: string): boolean => /^application\/(?:[\w.-]+\+)?json\b/i.test(contentType.trim());
+
+/** Short, and with control characters written out, so that it can be shown in a terminal or a log. */
+function visible(text: string): string {
+  const short = text.length > ORIGINAL_CHARS_MAX ? `${text.slice(0, ORIGINAL_CHARS_MAX)}…` : text;
+  return short.replace(/\p{Cc}/gu, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
