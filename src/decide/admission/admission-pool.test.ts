@@ -254,6 +254,22 @@ describe("the queue's bounds", () => {
     assert.equal(pool.view().waitingBytes, 950);
   });
 
+  test("a lower class keeps its floor of a full queue, and may take it back from higher ones [80.C17]", () => {
+    const pool = aPool({ slots: 0, queueMax: 40, batchMinShare: 0.05 });
+    sendAll(pool, [...many(38, { class: "system" as const }), ...many(5, { class: "batch" as const })]);
+    assert.equal(pool.view().waiting.batch, 2);
+    assert.equal(pool.arrive(anArrival(100, { class: "system" }), T0).kind, "refused");
+    assert.equal(pool.arrive(anArrival(101), T0).kind, "queued");
+    assert.deepEqual(pool.view().waiting, { interactive: 1, system: 37, batch: 2 });
+    assert.deepEqual([pool.cancel(39, T0), pool.cancel(40, T0)], [true, true]);
+    sendAll(pool, many(38, {}), 200);
+    assert.deepEqual(pool.view().waiting, { interactive: 38, system: 2, batch: 0 });
+    pool.takeEvents();
+    assert.deepEqual(sendAll(pool, many(3, { class: "batch" as const }), 300), ["queued", "queued", "refused"]);
+    assert.deepEqual(pool.takeEvents().map((event) => event.id), [236, 235]);
+    assert.deepEqual(pool.view().waiting, { interactive: 36, system: 2, batch: 2 });
+  });
+
   test("a key that fills the queue gives way to the other keys of its class [80.G8]", () => {
     const pool = aPool({ slots: 1, queueMax: 10 });
     sendAll(pool, many(11, { key: "hog" }));

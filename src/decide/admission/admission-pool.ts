@@ -1,8 +1,10 @@
 import { REQUEST_CLASSES, type RequestClass } from "../../contract/request-class.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
 import { DrainMeter } from "./drain-meter.ts";
-import { FairQueue, type Flow, type Ticket } from "./fair-queue.ts";
+import { FairQueue, type Ticket } from "./fair-queue.ts";
 import { IndexedHeap } from "./indexed-heap.ts";
+import { type ClassQueues, type FullQueue, makeSpace } from "./make-space.ts";
+import { BATCH, type Rank, RANK, RANKS } from "./ranks.ts";
 import { ShareAccount } from "./share-account.ts";
 
 /**
@@ -16,8 +18,7 @@ import { ShareAccount } from "./share-account.ts";
  *   P3. Classes go in strict order (interactive, system, batch), except that system and batch, each by its own account
  *       (share-account.ts), get `batchMinShare` of the slots' time when a higher class always waits.
  *   P4. Nothing past its queue timeout or deadline is admitted, also not at the moment in which a slot comes free.
- *   P5. A queue that is full sheds the lowest class first: the newest request of the key that fills most of that class's
- *       queue. In the same class only a key that keeps at least as much of the queue as the newcomer's gives way.
+ *   P5. A full queue sheds the lowest class first (make-space.ts); what it can't shed it refuses.
  *   P6. Each id is in at most one place, waiting or holding one slot, and leaves it once.
  *
  * A class's queue timeout is fixed when a request starts to wait; `setLimits` changes it for later ones.
@@ -82,11 +83,7 @@ export interface PoolView {
 const RETRY_AFTER_MS_MIN = 1_000;
 const RETRY_AFTER_MS_MAX = 600_000;
 
-type Rank = 0 | 1 | 2;
-const RANK: Readonly<Record<RequestClass, Rank>> = { interactive: 0, system: 1, batch: 2 };
-const RANKS = [0, 1, 2] as const;
 const LOWER_RANKS = [1, 2] as const;
-const BATCH: Rank = 2;
 /** A holder of a slot is a number, its class's rank plus this while it lingers, so that holding one allocates nothing. */
 const LINGERS = 4;
 
@@ -106,8 +103,14 @@ export class AdmissionPool {
   #lingering = 0;
 
   readonly #tickets = new Map<number, Ticket>();
-  readonly #queues = [new FairQueue(), new FairQueue(), new FairQueue()] as const;
+  readonly #queues: ClassQueues = [new FairQueue(), new FairQueue(), new FairQueue()];
   readonly #expiries = new IndexedHeap<Ticket>(earlierExpiry);
+
+  readonly #displace = (ticket: Ticket): void => {
+    const retryAfterMs = this.#retryAfterMs(ticket.rank);
+    this.#leave(ticket);
+    this.#events.push({ kind: "displaced", id: ticket.id, waitedMs: this.#now - ticket.arrivedAt, retryAfterMs });
+  };
 
   /** By rank; the first is never asked, nothing is above interactive. */
   readonly #accounts = [new ShareAccount(), new ShareAccount(), new ShareAccount()] as const;
@@ -137,7 +140,7 @@ export class AdmissionPool {
       return ADMITTED;
     }
     if (this.#holders.has(arrival.id)) throw new Error(`admission: request ${arrival.id} holds a slot already`);
-    const full = this.#makeSpace(arrival, rank);
+    const full = makeSpace(this.#queues, this.#limits, arrival, rank, this.#displace);
     if (full !== undefined) return this.#refusal(full, rank);
     return { kind: "queued", position: this.#enqueue(arrival, rank) };
   }
@@ -201,7 +204,7 @@ export class AdmissionPool {
   /** 1 for the next of its class, as far as known; told positions of a request only fall. Undefined when it does not wait. */
   position(id: number): number | undefined {
     const ticket = this.#tickets.get(id);
-    return ticket === undefined ? undefined : this.#queues[ticket.rank as Rank].position(ticket);
+    return ticket === undefined ? undefined : this.#queues[ticket.rank].position(ticket);
   }
 
   /** Undefined when it does not wait or nothing was measured yet. */
@@ -211,7 +214,7 @@ export class AdmissionPool {
     if (position === undefined || rank === undefined) return undefined;
     let ahead = position;
     for (let higher = 0; higher < rank; higher += 1) ahead += this.#queues[higher as Rank].waiting;
-    const perSecond = this.#drainPerSecond(rank as Rank);
+    const perSecond = this.#drainPerSecond(rank);
     return perSecond === undefined ? undefined : (ahead / perSecond) * 1_000;
   }
 
@@ -259,14 +262,14 @@ export class AdmissionPool {
   /** Drops what has expired, then admits for as long as somebody can be. */
   #settle(): void {
     for (let ticket = this.#expiries.top; ticket !== undefined && ticket.expiresAt <= this.#now; ticket = this.#expiries.top) {
-      const retryAfterMs = this.#retryAfterMs(ticket.rank as Rank);
+      const retryAfterMs = this.#retryAfterMs(ticket.rank);
       this.#leave(ticket);
       this.#events.push({ kind: "expired", id: ticket.id, why: ticket.expiry, waitedMs: this.#now - ticket.arrivedAt, retryAfterMs });
     }
     while (this.#tickets.size > 0 && this.#holders.size < this.#limits.slots) {
       const ticket = this.#next();
       if (ticket === undefined) return;
-      const rank = ticket.rank as Rank;
+      const rank = ticket.rank;
       this.#take(ticket.id, rank, ticket.lane?.group.name ?? "");
       this.#queues[rank].serve(ticket);
       this.#forget(ticket);
@@ -340,7 +343,7 @@ export class AdmissionPool {
   }
 
   #leave(ticket: Ticket): void {
-    this.#queues[ticket.rank as Rank].remove(ticket);
+    this.#queues[ticket.rank].remove(ticket);
     this.#forget(ticket);
   }
 
@@ -349,55 +352,7 @@ export class AdmissionPool {
     this.#expiries.remove(ticket);
   }
 
-  /** Sees to it that one more may wait, by displacing others where P5 allows it; else says which limit is full. */
-  #makeSpace(arrival: Arrival, rank: Rank): "queueFull" | "queueBytesFull" | undefined {
-    const { queueMax, queueBytesMax } = this.#limits;
-    if (queueMax === 0) return "queueFull";
-    if (arrival.bytes > queueBytesMax) return "queueBytesFull";
-    const [interactive, system, batch] = this.#queues;
-    let count = this.#tickets.size + 1 - queueMax;
-    let bytes = interactive.bytes + system.bytes + batch.bytes + arrival.bytes - queueBytesMax;
-    if (count <= 0 && bytes <= 0) return undefined;
-
-    const why = count > 0 ? "queueFull" : "queueBytesFull";
-    const lower = (rank < 1 ? system.waiting : 0) + (rank < 2 ? batch.waiting : 0);
-    const lowerBytes = (rank < 1 ? system.bytes : 0) + (rank < 2 ? batch.bytes : 0);
-    const own = this.#queues[rank].heaviest();
-    const peer = this.#givesWay(own, arrival, rank, count - lower, bytes - lowerBytes) ? own : undefined;
-    if (peer === undefined && (count > lower || bytes > lowerBytes)) return why;
-
-    for (let from = BATCH as number; count > 0 || bytes > 0; ) {
-      if (from > rank && this.#queues[from as Rank].waiting === 0) {
-        from -= 1;
-        continue;
-      }
-      const queue = this.#queues[from as Rank];
-      const flow = from > rank ? queue.heaviest() : peer;
-      const victim = flow === undefined ? undefined : queue.newestOf(flow);
-      if (victim === undefined) throw new Error("admission: the full queue has nobody left to displace");
-      count -= 1;
-      bytes -= victim.bytes;
-      this.#displace(victim);
-    }
-    return undefined;
-  }
-
-  /** Whether a key of the same class may be asked for `count` requests and `bytes` of them, without ending below the newcomer's key. */
-  #givesWay(flow: Flow | undefined, arrival: Arrival, rank: Rank, count: number, bytes: number): boolean {
-    if (flow === undefined || flow.key === arrival.key) return false;
-    const left = flow.waiting - Math.max(0, count);
-    const leftBytes = flow.bytes - Math.max(0, bytes);
-    const queue = this.#queues[rank];
-    return left >= 0 && leftBytes >= 0 && queue.loadOf(left, leftBytes, flow.weight) >= queue.loadWith(arrival.key, arrival.bytes, arrival.weight);
-  }
-
-  #displace(ticket: Ticket): void {
-    const retryAfterMs = this.#retryAfterMs(ticket.rank as Rank);
-    this.#leave(ticket);
-    this.#events.push({ kind: "displaced", id: ticket.id, waitedMs: this.#now - ticket.arrivedAt, retryAfterMs });
-  }
-
-  #refusal(why: "queueFull" | "queueBytesFull" | "deadlineSpent", rank: Rank): Admission {
+  #refusal(why: FullQueue | "deadlineSpent", rank: Rank): Admission {
     return { kind: "refused", why, retryAfterMs: this.#retryAfterMs(rank) };
   }
 

@@ -1,5 +1,6 @@
 import type { MonoMs } from "../../kernel/clock.ts";
 import { type HeapEntry, IndexedHeap } from "./indexed-heap.ts";
+import type { Rank } from "./ranks.ts";
 
 /**
  * The waiting requests of one class: a start-time fair queue over keys.
@@ -28,8 +29,7 @@ export interface Ticket extends HeapEntry {
   readonly order: number;
   /** Rises by one with each arrival of the key. */
   nth: number;
-  /** Index of the class. */
-  readonly rank: number;
+  readonly rank: Rank;
   lane: Lane | undefined;
   prev: Ticket | undefined;
   next: Ticket | undefined;
