@@ -37,7 +37,7 @@ function readSample(line: string): Sample {
   const labels: Record<string, string> = {};
   if (line[at] === "{") {
     at += 1;
-    const label = /([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\.)*)"(,(?=[a-zA-Z_])|\})/y;
+    const label = /([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[^\n])*)"(,(?=[a-zA-Z_])|\})/y;
     for (;;) {
       label.lastIndex = at;
       const match = label.exec(line);
@@ -72,7 +72,7 @@ function parse(text: string, openmetrics: boolean): ParsedFamily[] {
   for (let i = 0; i < lines.length; i += 1) {
     const line = lines[i] as string;
     if (line.startsWith("#")) {
-      const help = /^# HELP ([a-zA-Z_:][a-zA-Z0-9_:]*) (.*)$/.exec(line);
+      const help = /^# HELP ([a-zA-Z_:][a-zA-Z0-9_:]*) (.*)$/s.exec(line);
       const type = /^# TYPE ([a-zA-Z_:][a-zA-Z0-9_:]*) (counter|gauge|histogram)$/.exec(lines[i + 1] ?? "");
       if (help === null || type === null || help[1] !== type[1]) throw new Error(`HELP and TYPE do not match: ${line}`);
       const name = help[1] as string;
