@@ -53,6 +53,7 @@ export class StreamWatcher {
   #pending: Buffer = NOTHING_HELD;
   #pendingBytes = 0;
   #overflow = false;
+  /** The bytes being taken have completed an event. */
   #completed = false;
   #eventsRead = 0;
   #settled = false;
@@ -72,7 +73,7 @@ export class StreamWatcher {
   }
 
   /** More than `eventBytesMax` bytes came without the end of an event. */
-  get overflowed(): boolean {
+  get overflow(): boolean {
     return this.#overflow;
   }
 
@@ -90,16 +91,20 @@ export class StreamWatcher {
     return this.#errorMessage !== undefined;
   }
 
-  /** Takes the bytes [start, end). Keeps no reference to `bytes`. */
-  feed(bytes: Buffer, start: number, end: number): void {
-    if (start >= end || this.#overflow) return;
+  /**
+   * Takes the bytes [start, end). Says whether they completed an event: comments alone are no progress.
+   * Keeps no reference to `bytes`.
+   */
+  feed(bytes: Buffer, start: number, end: number): boolean {
+    if (start >= end || this.#overflow) return false;
+    this.#completed = false;
     const cursor = this.#cursor;
     let at = start;
     if (this.#pendingBytes > 0 || cursor.awaitsLf || !cursor.started) {
       at = cursor.next(bytes, start, end);
       if (at === -1) {
         this.#hold(bytes, start, end);
-        return;
+        return false;
       }
       this.#complete(bytes, start, at);
     }
@@ -112,13 +117,7 @@ export class StreamWatcher {
       at = cut;
     }
     if (at < end) this.#walk(bytes, at, end);
-  }
-
-  /** Whether an event was completed since this was asked last. Comments alone complete nothing. */
-  takeCompleted(): boolean {
-    const completed = this.#completed;
-    this.#completed = false;
-    return completed;
+    return this.#completed;
   }
 
   /** What is known now. May be asked at any time; an event that is not whole counts for nothing. */

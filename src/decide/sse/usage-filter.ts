@@ -51,7 +51,7 @@ export class UsageFilter {
   }
 
   /** The stream is over: what is still held. */
-  end(): Buffer[] {
+  finish(): Buffer[] {
     const rest = this.#held;
     this.#held = [];
     this.#heldBytes = 0;
@@ -62,7 +62,7 @@ export class UsageFilter {
     this.#dropLf = false;
     if (!this.#passing && this.#heldBytes + part.length > HELD_BYTES_MAX) {
       this.#passing = true;
-      out.push(...this.end());
+      out.push(...this.finish());
     }
     if (this.#passing) {
       out.push(part);
@@ -73,7 +73,7 @@ export class UsageFilter {
   }
 
   #endHeld(part: Buffer, out: Buffer[]): void {
-    const held = this.end();
+    const held = this.finish();
     this.#dropLf = false;
     if (!this.#passing && this.#cursor.endedWithData && isUsageEvent(Buffer.concat([...held, part]))) this.#dropLf = this.#cursor.awaitsLf;
     else out.push(...held, part);
