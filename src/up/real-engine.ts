@@ -1,0 +1,176 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import type { Readable } from "node:stream";
+import { fileURLToPath } from "node:url";
+import type { Clock } from "../kernel/clock.ts";
+
+// The real engine of a newcomer's first run and of the tests: llama.cpp's own HTTP server with a small chat model, as a
+// child process.
+// Invariants:
+//   E1. The engine never outlives this process, however it ends: it watches its standard input, a pipe held here.
+//   E2. A signal meant for this process (Ctrl-C in a terminal) does not reach the engine, which is in a session of its
+//       own: running answers can be drained first.
+
+const SETUP = fileURLToPath(new URL("../../test/real/setup-llama.sh", import.meta.url));
+const LAUNCHER = fileURLToPath(new URL("../../test/real/llama-server.py", import.meta.url));
+/** Loading the model takes under a second on an idle machine; far more only where the processors are taken. */
+const START_MS_MAX = 120_000;
+const HEALTH_POLL_MS = 50;
+const LAST_LINES_MAX = 8;
+
+const EXIT_NO_PYTHON = 3;
+const EXIT_NOT_TO_BE_HAD = 4;
+
+export interface RealEngineOptions {
+  readonly clock: Clock;
+  /** Where the engine is set up; the user's cache folder when not given. */
+  readonly folder?: string;
+  readonly slots: number;
+  /** In tokens, shared by the slots. */
+  readonly contextTokens: number;
+  readonly threads: number;
+  /** A free one when not given. */
+  readonly port?: number;
+  readonly modelName: string;
+  readonly apiKey?: string;
+  readonly embeddings?: boolean;
+  /** What the setup does, line by line, for a person who waits. */
+  readonly onProgress: (line: string) => void;
+}
+
+export interface RealEngine extends AsyncDisposable {
+  readonly url: string;
+  readonly pid: number;
+  readonly modelName: string;
+  /** Settles when the process has ended, with what it ended of: `code 0`, `SIGKILL`. */
+  readonly ended: Promise<string>;
+  kill(signal: NodeJS.Signals): void;
+  /** Ends it at once and waits until it has. */
+  close(): Promise<void>;
+}
+
+export type RealEngineOutcome =
+  | { readonly kind: "running"; readonly engine: RealEngine }
+  /** It can't be had on this machine: no suitable Python, or the package index can't be reached. */
+  | { readonly kind: "unavailable"; readonly reason: "noPython" | "notToBeHad"; readonly why: string };
+
+/** Sets the engine up on first use (127 MB), starts it and waits until it can serve. Throws when it is there but does not run. */
+export async function startRealEngine(options: RealEngineOptions, signal: AbortSignal): Promise<RealEngineOutcome> {
+  const setup = await setUp(options, signal);
+  if (setup.kind === "unavailable") return setup;
+  const engine = await launch(setup.folder, options, signal);
+  try {
+    await untilHealthy(engine, options.clock, signal);
+  } catch (error) {
+    await engine.close();
+    throw error;
+  }
+  return { kind: "running", engine };
+}
+
+type SetupOutcome =
+  | { readonly kind: "ready"; readonly folder: string }
+  | Extract<RealEngineOutcome, { kind: "unavailable" }>;
+
+async function setUp(options: RealEngineOptions, signal: AbortSignal): Promise<SetupOutcome> {
+  const args = options.folder === undefined ? [SETUP] : [SETUP, options.folder];
+  const child = spawn("/bin/sh", args, { stdio: ["ignore", "pipe", "pipe"], signal });
+  const lines = lastLines(child.stderr, options.onProgress);
+  let folder = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => (folder += text));
+  const [code] = await once(child, "close");
+  const why = lines.join("; ");
+  if (code === 0) return { kind: "ready", folder: folder.trim() };
+  if (code === EXIT_NO_PYTHON) return { kind: "unavailable", reason: "noPython", why };
+  if (code === EXIT_NOT_TO_BE_HAD) return { kind: "unavailable", reason: "notToBeHad", why };
+  throw new Error(`setting up the real engine failed with code ${String(code)}: ${why}`);
+}
+
+async function launch(folder: string, options: RealEngineOptions, signal: AbortSignal): Promise<RealEngine> {
+  const child = spawn(`${folder}/python`, [LAUNCHER, ...flags(folder, options)], {
+    stdio: ["pipe", "pipe", "pipe"],
+    detached: true,
+  });
+  child.stdin.on("error", () => {}); // The engine ended first; `ended` tells.
+  const tail = lastLines(child.stderr, () => {});
+  const ended = new Promise<string>((resolve) => {
+    child.once("error", (error) => resolve(error.message));
+    child.once("exit", (code, by) => resolve(by ?? `code ${code}`));
+  });
+  const url = await addressOf(child.stdout, ended, signal).catch(async (error: unknown) => {
+    child.kill("SIGKILL");
+    const end = await ended;
+    throw new Error(`the real engine did not start (${end}): ${tail.join("; ")}`, { cause: error });
+  });
+  child.unref();
+  return handle(child, url, options.modelName, ended);
+}
+
+function flags(folder: string, options: RealEngineOptions): string[] {
+  const list = ["-m", `${folder}/model.gguf`, "--host", "127.0.0.1", "--port", String(options.port ?? 0)];
+  list.push("-np", String(options.slots), "-c", String(options.contextTokens), "-t", String(options.threads));
+  list.push("--alias", options.modelName, "--metrics", "--slots", "--until-stdin-closes");
+  if (options.apiKey !== undefined) list.push("--api-key", options.apiKey);
+  if (options.embeddings === true) list.push("--embeddings");
+  return list;
+}
+
+function handle(child: ChildProcess, url: string, modelName: string, ended: Promise<string>): RealEngine {
+  const close = async (): Promise<void> => {
+    child.kill("SIGKILL");
+    await ended;
+  };
+  return {
+    url,
+    pid: child.pid ?? 0,
+    modelName,
+    ended,
+    kill: (signal) => void child.kill(signal),
+    close,
+    [Symbol.asyncDispose]: close,
+  };
+}
+
+/** The launcher prints where it listens as its first line. */
+async function addressOf(out: Readable, ended: Promise<string>, signal: AbortSignal): Promise<string> {
+  const reader = createInterface({ input: out });
+  const ending = ended.then((end): never => {
+    throw new Error(`it ended with ${end}`);
+  });
+  const [line] = await Promise.race([once(reader, "line", { signal }), ending]);
+  out.resume();
+  const match = /^listening on (http:\S+)$/.exec(String(line));
+  if (match?.[1] === undefined) throw new Error(`it said: ${String(line)}`);
+  return match[1];
+}
+
+/** 503 on every route while the model loads, 200 from then on. */
+async function untilHealthy(engine: RealEngine, clock: Clock, signal: AbortSignal): Promise<void> {
+  const end = clock.mono() + START_MS_MAX;
+  let last = "no answer";
+  let over: string | undefined;
+  void engine.ended.then((how) => (over = how));
+  while (clock.mono() < end) {
+    if (over !== undefined) throw new Error(`the real engine ended while it loaded: ${over}`);
+    const answer = await fetch(`${engine.url}/health`, { signal }).catch((error: unknown) => String(error));
+    if (typeof answer === "string") last = answer;
+    else {
+      await answer.text();
+      if (answer.ok) return;
+      last = `status ${answer.status}`;
+    }
+    await clock.sleep(HEALTH_POLL_MS, signal);
+  }
+  throw new Error(`the real engine was not ready within ${START_MS_MAX} ms: ${last}`);
+}
+
+function lastLines(stream: Readable, onLine: (line: string) => void): string[] {
+  const lines: string[] = [];
+  createInterface({ input: stream }).on("line", (line) => {
+    lines.push(line);
+    if (lines.length > LAST_LINES_MAX) lines.shift();
+    onLine(line);
+  });
+  return lines;
+}
