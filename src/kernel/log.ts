@@ -42,6 +42,7 @@ export class BatchedLogger implements Logger {
   readonly #minimum: number;
   #lines: string[] = [];
   #lost = 0;
+  #lostTotal = 0;
   #scheduled = false;
   readonly #clock: Clock;
   readonly #sink: LogSink;
@@ -52,6 +53,11 @@ export class BatchedLogger implements Logger {
     this.#sink = options.sink;
     this.#format = options.format;
     this.#minimum = LOG_LEVELS.indexOf(options.level);
+  }
+
+  /** Lines lost since the start; for the metric. */
+  get lostTotal(): number {
+    return this.#lostTotal;
   }
 
   debug(op: string, fields: LogFields = {}): void {
@@ -72,32 +78,31 @@ export class BatchedLogger implements Logger {
 
   flush(): void {
     this.#scheduled = false;
-    if (this.#lost > 0) {
-      const lost = this.#lost;
-      this.#lost = 0;
-      this.#add("warn", "log.lost", { lines: lost });
-    }
-    if (this.#lines.length === 0) return;
-    const text = `${this.#lines.join("\n")}\n`;
+    const lines = this.#lines;
     this.#lines = [];
-    this.#sink.write(text);
+    if (this.#lost > 0) lines.push(this.#line("warn", "log.lost", { lines: this.#lost }));
+    this.#lost = 0;
+    if (lines.length > 0) this.#sink.write(`${lines.join("\n")}\n`);
   }
 
   #add(level: LogLevel, op: string, fields: LogFields): void {
     if (LOG_LEVELS.indexOf(level) < this.#minimum) return;
     if (this.#lines.length >= HELD_LINES_MAX) {
       this.#lost += 1;
+      this.#lostTotal += 1;
       return;
     }
-    const wall = this.#clock.wall();
-    this.#lines.push(
-      this.#format === "json"
-        ? JSON.stringify({ time: isoTime(wall), level, op, ...fields })
-        : pretty(level, wall, op, fields),
-    );
+    this.#lines.push(this.#line(level, op, fields));
     if (this.#scheduled) return;
     this.#scheduled = true;
     this.#clock.after(FLUSH_MS, () => this.flush());
+  }
+
+  #line(level: LogLevel, op: string, fields: LogFields): string {
+    const wall = this.#clock.wall();
+    if (this.#format === "pretty") return pretty(level, wall, op, fields);
+    // JSON leaves C1 controls and line separators as they are; as escapes they read as the same text.
+    return escapeControls(JSON.stringify({ time: isoTime(wall), level, op, ...fields }));
   }
 }
 
