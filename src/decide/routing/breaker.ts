@@ -1,0 +1,179 @@
+import type { MonoMs } from "../../kernel/clock.ts";
+
+export const CONNECT_FAILURES_MAX = 3;
+export const WINDOW_MS = 20_000;
+export const WINDOW_RESULTS_MIN = 10;
+export const FAILED_SHARE_MAX = 0.5;
+export const OPEN_MS_MIN = 5_000;
+export const OPEN_MS_MAX = 60_000;
+/** A probe that never reports must not keep an endpoint away for ever. */
+export const PROBE_MS_MAX = 120_000;
+
+const BUCKETS = 20;
+const BUCKET_MS = WINDOW_MS / BUCKETS;
+
+/** In "halfOpen" one request at a time may show whether the endpoint is back. */
+export type BreakerState = "closed" | "open" | "halfOpen";
+
+/**
+ * ok: a first event or a whole good answer came (say it then, not at the end of a long stream); connectFailed: no connection, or the
+ * engine says that it is dead; failed: the engine's failure after a connection; clientFault: an answer that speaks neither
+ * for nor against the engine (4xx, 429); abandoned: ended from our side before any judgement.
+ */
+export type ResultKind = "ok" | "connectFailed" | "failed" | "clientFault" | "abandoned";
+
+/** "connect" and "stalled" are certain evidence, "errors" is a comparison that outlier ejection bounds (see outlier.ts). */
+export type BreakerCause = "connect" | "stalled" | "errors";
+
+/**
+ * The breaker of one endpoint. Time comes in with each call and never goes back.
+ *
+ * Invariants:
+ *   B1. It opens only on evidence of this period: opening and closing forget what was counted before.
+ *   B2. Half-open admits one request; the next only after that one's result, or PROBE_MS_MAX.
+ *   B3. A client's fault changes no state; it ends a row of failed connections, because a connection was made.
+ *   B4. Each opening lasts twice as long as the one before, until the endpoint has been well for OPEN_MS_MAX: an endpoint
+ *       that answers one request and fails the next is not asked every five seconds for ever.
+ */
+export class Breaker {
+  #state: BreakerState = "closed";
+  #cause: BreakerCause | undefined;
+  #reason: string | undefined;
+  #failedShare = 0;
+  #changedAt: MonoMs;
+  #openMs = 0;
+  #probeAt: MonoMs | undefined;
+  #connectFailures = 0;
+  readonly #ok = new Array<number>(BUCKETS).fill(0);
+  readonly #failed = new Array<number>(BUCKETS).fill(0);
+  #bucket = 0;
+
+  constructor(now: MonoMs) {
+    this.#changedAt = now;
+  }
+
+  state(now: MonoMs): BreakerState {
+    if (this.#state === "open" && now - this.#changedAt >= this.#openMs) {
+      this.#state = "halfOpen";
+      this.#changedAt = now;
+      this.#probeAt = undefined;
+    }
+    return this.#state;
+  }
+
+  /** Whether a request may be sent now. */
+  mayTry(now: MonoMs): boolean {
+    const state = this.state(now);
+    return state === "closed" || (state === "halfOpen" && this.probeFree(now));
+  }
+
+  probeFree(now: MonoMs): boolean {
+    return this.#probeAt === undefined || now - this.#probeAt >= PROBE_MS_MAX;
+  }
+
+  /** The request that goes out now is the probe. Without effect unless half-open. */
+  beginProbe(now: MonoMs): void {
+    if (this.state(now) === "halfOpen") this.#probeAt = now;
+  }
+
+  onResult(kind: ResultKind, now: MonoMs): void {
+    const state = this.state(now);
+    if (kind === "clientFault" || kind === "abandoned") {
+      if (kind === "clientFault") this.#connectFailures = 0;
+      this.#probeAt = undefined;
+      return;
+    }
+    // Results of requests that were under way before it opened say nothing new.
+    if (state === "open") return;
+    if (state === "halfOpen") {
+      if (kind === "ok") this.#close(now);
+      else this.#open(this.#cause ?? "errors", this.#reason ?? "", this.#failedShare, now);
+      return;
+    }
+    this.#count(kind, now);
+  }
+
+  /** Opens on evidence that is not a result, such as a stall. */
+  trip(cause: BreakerCause, reason: string, now: MonoMs): void {
+    if (this.state(now) === "open") return;
+    this.#open(cause, reason, 1, now);
+  }
+
+  /** Why it is not closed, for status pages and error messages; `undefined` when closed. */
+  reason(): string | undefined {
+    return this.#reason;
+  }
+
+  cause(): BreakerCause | undefined {
+    return this.#cause;
+  }
+
+  /** Share of failed results when it opened. */
+  failedShare(): number {
+    return this.#failedShare;
+  }
+
+  /** Until it half-opens; 0 when it is not open. */
+  retryInMs(now: MonoMs): number {
+    return this.state(now) === "open" ? this.#changedAt + this.#openMs - now : 0;
+  }
+
+  #count(kind: "ok" | "connectFailed" | "failed", now: MonoMs): void {
+    const bucket = this.#roll(now);
+    (kind === "ok" ? this.#ok : this.#failed)[bucket]! += 1;
+    this.#connectFailures = kind === "connectFailed" ? this.#connectFailures + 1 : 0;
+    if (kind === "ok") return;
+    const failed = sum(this.#failed);
+    const results = failed + sum(this.#ok);
+    if (this.#connectFailures >= CONNECT_FAILURES_MAX) {
+      this.#open("connect", `${this.#connectFailures} connections in a row failed`, failed / results, now);
+    } else if (results >= WINDOW_RESULTS_MIN && failed >= results * FAILED_SHARE_MAX) {
+      this.#open("errors", `${failed} of ${results} requests in ${WINDOW_MS / 1_000} s failed`, failed / results, now);
+    }
+  }
+
+  /** The present bucket's place, after emptying those whose time has passed. */
+  #roll(now: MonoMs): number {
+    const bucket = Math.floor(now / BUCKET_MS);
+    const passed = Math.min(bucket - this.#bucket, BUCKETS);
+    for (let i = 0; i < passed; i++) {
+      const place = (bucket - i) % BUCKETS;
+      this.#ok[place] = 0;
+      this.#failed[place] = 0;
+    }
+    this.#bucket = Math.max(bucket, this.#bucket);
+    return this.#bucket % BUCKETS;
+  }
+
+  #open(cause: BreakerCause, reason: string, failedShare: number, now: MonoMs): void {
+    const wasWell = this.#state === "closed" && now - this.#changedAt >= OPEN_MS_MAX;
+    this.#openMs = this.#openMs === 0 || wasWell ? OPEN_MS_MIN : Math.min(OPEN_MS_MAX, this.#openMs * 2);
+    this.#state = "open";
+    this.#cause = cause;
+    this.#reason = reason;
+    this.#failedShare = failedShare;
+    this.#forget(now);
+  }
+
+  #close(now: MonoMs): void {
+    this.#state = "closed";
+    this.#cause = undefined;
+    this.#reason = undefined;
+    this.#failedShare = 0;
+    this.#forget(now);
+  }
+
+  #forget(now: MonoMs): void {
+    this.#changedAt = now;
+    this.#probeAt = undefined;
+    this.#connectFailures = 0;
+    this.#ok.fill(0);
+    this.#failed.fill(0);
+  }
+}
+
+function sum(values: readonly number[]): number {
+  let total = 0;
+  for (const value of values) total += value;
+  return total;
+}
