@@ -1,5 +1,5 @@
 import type { AuditGap, AuditRecord } from "../contract/audit-event.ts";
-import { isoTime } from "../kernel/iso-time.ts";
+import { asEpoch, isoTime } from "../kernel/clock.ts";
 import { escapeControls } from "../kernel/log.ts";
 
 /**
@@ -20,7 +20,7 @@ const ms = (value: number | null): Cell => (value === null ? null : `${Math.roun
 
 const COLUMNS: readonly Column[] = [
   { title: "SEQ", value: (r) => r.seq, right: true },
-  { title: "TIME", value: (r) => isoTime(r.time) },
+  { title: "TIME", value: (r) => when(r.time) },
   { title: "KEY", value: (r) => r.keyId },
   { title: "CLASS", value: (r) => r.class },
   { title: "ROUTE", value: (r) => r.route },
@@ -36,6 +36,10 @@ const COLUMNS: readonly Column[] = [
   { title: "OUT", value: (r) => r.completionTokens, right: true },
   { title: "REQUEST", value: (r) => r.requestId },
 ];
+
+/** What came over the wire may be no moment at all. */
+const when = (epochMs: unknown): Cell =>
+  typeof epochMs === "number" && Math.abs(epochMs) <= 8.64e15 ? isoTime(asEpoch(epochMs)) : null;
 
 /** Unknown is "-"; a value that is "-" or begins with a quote is quoted, so that it can't be taken for unknown. */
 function tableCell(value: Cell): string {
@@ -90,7 +94,7 @@ function csvCell(value: Cell): string {
 export const csvHead = (): string => `${CSV_FIELDS.join(",")}\r\n`;
 
 export function csvRow(record: AuditRecord): string {
-  const cells = CSV_FIELDS.map((field) => csvCell(field === "time" ? isoTime(record.time) : record[field]));
+  const cells = CSV_FIELDS.map((field) => csvCell(field === "time" ? when(record.time) : record[field]));
   return `${cells.join(",")}\r\n`;
 }
 
@@ -99,5 +103,5 @@ export function describeGap(gap: AuditGap): string {
   const at = `after event ${gap.afterSeq}`;
   return gap.why === "dropped"
     ? `${at}: ${gap.missing ?? "an unknown number of"} events were dropped and are missing`
-    : `${at}: a gateway that started at ${tableCell(isoTime(gap.time))} did not close; its last events may be missing (or it still runs)`;
+    : `${at}: a gateway that started at ${tableCell(when(gap.time))} did not close; its last events may be missing (or it still runs)`;
 }

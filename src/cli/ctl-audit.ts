@@ -58,7 +58,7 @@ function filterParams(values: FilterValues, limitDefault: number): URLSearchPara
 type PageAnswer = { readonly kind: "page"; readonly page: AuditPage } | Exclude<CtlAnswer, { kind: "done" }>;
 
 async function fetchPage(client: CtlClient, params: URLSearchParams): Promise<PageAnswer> {
-  const answer = await client.request("GET", `/admin/audit?${params}`);
+  const answer = await client.request("GET", `/admin/audit?${params.toString()}`);
   if (answer.kind !== "done") return answer;
   if (!isPage(answer.body)) return { kind: "refused", status: answer.status, code: "NOT_AUDIT", message: "the answer is no page of audit events: is this a Yardmaster gateway?" };
   return { kind: "page", page: answer.body };

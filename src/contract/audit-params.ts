@@ -1,4 +1,4 @@
-import { parseIsoTime } from "../kernel/iso-time.ts";
+import { parseIsoTime } from "../kernel/clock.ts";
 
 /** The query parameters of `GET /admin/audit`, as the gateway reads them and `ctl audit` sends them. */
 export const AUDIT_PARAMS = ["since", "until", "key", "model", "upstream", "outcome", "request_id", "after_seq", "limit"] as const;
@@ -10,9 +10,12 @@ export const AUDIT_TIME_HINT = "a duration such as 90s, 15m, 1h or 7d, or a time
 
 const UNIT_MS: Readonly<Record<string, number>> = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
+/** Only with a zone: a time without one would mean another hour on another machine. */
+const MOMENT = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)$/;
+
 /** Epoch milliseconds; a duration counts back from `now`. Undefined when it is neither. */
 export function parseAuditTime(text: string, now: number): number | undefined {
   const duration = /^(\d{1,9})([smhd])$/.exec(text);
   if (duration !== null) return now - Number(duration[1]) * (UNIT_MS[duration[2] as string] as number);
-  return parseIsoTime(text);
+  return MOMENT.test(text) ? parseIsoTime(text) : undefined;
 }

@@ -53,6 +53,10 @@ function readSample(line: string): Sample {
   return { name: head, labels, value: readNumber(line.slice(at + 1)) };
 }
 
+/** The same text for the same labels in any order. */
+const labelKey = (labels: Readonly<Record<string, string>>): string =>
+  JSON.stringify(Object.entries(labels).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+
 const SUFFIXES: Readonly<Record<string, readonly string[]>> = { histogram: ["_bucket", "_sum", "_count"], gauge: [""] };
 
 function belongs(family: ParsedFamily, sample: Sample, openmetrics: boolean): boolean {
@@ -85,7 +89,7 @@ function parse(text: string, openmetrics: boolean): ParsedFamily[] {
     const sample = readSample(line);
     const family = families.at(-1);
     if (family === undefined || !belongs(family, sample, openmetrics)) throw new Error(`outside its family: ${line}`);
-    const id = `${sample.name}${JSON.stringify(Object.entries(sample.labels).toSorted())}`;
+    const id = `${sample.name}${labelKey(sample.labels)}`;
     if (series.has(id)) throw new Error(`series twice: ${line}`);
     series.add(id);
     if (family.type === "counter" && !(sample.value >= 0)) throw new Error(`counter below zero: ${line}`);
@@ -99,7 +103,7 @@ function checkHistogram(family: ParsedFamily): void {
   const groups = new Map<string, { buckets: [number, number][]; sum?: number; count?: number }>();
   for (const { name, labels, value } of family.samples) {
     const { le, ...rest } = labels;
-    const key = JSON.stringify(Object.entries(rest).toSorted());
+    const key = labelKey(rest);
     const group = groups.get(key) ?? { buckets: [] };
     groups.set(key, group);
     if (name.endsWith("_bucket")) group.buckets.push([readNumber(le ?? ""), value]);
