@@ -24,7 +24,7 @@ export class EventCursor {
 
   /** Whether nothing of an event has been seen since the last end. */
   get atBoundary(): boolean {
-    return this.#lineStart && !this.#fields;
+    return this.#lineStart && !this.#fields && (this.#bom === 0 || this.#bom === BOM.length);
   }
 
   /** Whether the next byte, if it is LF, belongs to a CR that came before. */

@@ -107,6 +107,7 @@ export class StreamWatcher {
         return false;
       }
       this.#complete(bytes, start, at);
+      if (this.#overflow) return this.#completed;
     }
     const cut = end - at > this.#eventBytesMax ? at : lastBlankLine(bytes, at, end);
     if (cut > at) {

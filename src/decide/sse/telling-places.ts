@@ -99,10 +99,13 @@ function endsWith(bytes: Buffer, last: number, window: readonly number[]): boole
   return true;
 }
 
-/** Whether a value follows that is neither `null` nor `""`. A name in quotes without a colon is itself a value. */
+/**
+ * Whether a value follows that is neither `null` nor `""`. A name in quotes without a colon is itself a value. JSON that goes on in
+ * another `data` line is read.
+ */
 function valueTells(bytes: Buffer, from: number, to: number, nameAsValue: boolean): boolean {
   let at = skipBlanks(bytes, from, to);
-  if (at >= to || bytes[at] !== COLON) return nameAsValue;
+  if (at >= to || bytes[at] !== COLON) return nameAsValue || isLineEnd(bytes[at]);
   at = skipBlanks(bytes, at + 1, to);
   if (at >= to) return false;
   return bytes[at] !== LETTER_N && !(bytes[at] === QUOTE && bytes[at + 1] === QUOTE);
