@@ -47,7 +47,7 @@ export const METRICS = {
   emptyAnswers: { name: "yardmaster_empty_answers_total", type: "counter", labels: ["upstream"], help: "Answers with a good status and nothing in them." },
   authFailures: { name: "yardmaster_auth_failures_total", type: "counter", labels: ["why"], help: "Requests refused for their key, by reason." },
   bufferedBytes: { name: "yardmaster_buffered_bytes", type: "gauge", labels: [], help: "Bytes of request bodies held in memory; at most max_buffered_bytes." },
-  connections: { name: "yardmaster_connections", type: "gauge", labels: ["state"], help: "Open connections: client, upstream_busy and upstream_idle." },
+  connections: { name: "yardmaster_connections", type: "gauge", labels: ["state"], help: "Open connections: client, engine (all towards engines), and engine_idle (those of them that wait for work)." },
   eventLoopDelay: { name: "yardmaster_event_loop_delay_seconds", type: "gauge", labels: ["stat"], help: "How late the event loop was since the last scrape: p50, p99 and max." },
   processRss: { name: "yardmaster_process_resident_memory_bytes", type: "gauge", labels: [], help: "Resident memory of the process." },
   processHeap: { name: "yardmaster_process_heap_used_bytes", type: "gauge", labels: [], help: "JavaScript heap in use." },

@@ -15,6 +15,7 @@ function written(format: "pretty" | "json", act: (log: BatchedLogger) => void): 
 }
 
 /** What ends a line, moves a cursor or turns the order of text somewhere. */
+// oxlint-disable-next-line no-control-regex -- control characters are what it looks for
 const DANGEROUS = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/;
 
 for (const format of ["pretty", "json"] as const) {
@@ -32,7 +33,7 @@ for (const format of ["pretty", "json"] as const) {
 
   test(`a secret that slips into a ${format} log line shows as a mask [80.C45]`, () => {
     const secret = new Secret("CANARY-1234");
-    const fields = { value: secret, text: `${secret}`, seen: inspect({ secret }), json: JSON.stringify({ secret }) } as unknown as LogFields;
+    const fields = { value: secret, text: String(secret), seen: inspect({ secret }), json: JSON.stringify({ secret }) } as unknown as LogFields;
     const text = written(format, (log) => log.info("key.used", fields));
     assert.doesNotMatch(text, /CANARY/);
     assert.equal(text.match(/\[redacted\]/g)?.length, 4);

@@ -21,6 +21,7 @@ const FLUSH_MS = 50;
 const HELD_LINES_MAX = 10_000;
 
 /** C0 and C1 controls, DEL, and bidirectional overrides: an engine's text must not move a reader's cursor or reorder a line. */
+// oxlint-disable-next-line no-control-regex -- control characters are what it looks for
 const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
 export const escapeControls = (text: string): string =>
   text.replace(UNSAFE, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);

@@ -1,4 +1,4 @@
-import { CounterSeries, GaugeSeries, HistogramSeries } from "./series.ts";
+import { CounterSeries, GaugeSeries, type HistogramSeries } from "./series.ts";
 
 export type AnySeries = CounterSeries | GaugeSeries | HistogramSeries;
 
