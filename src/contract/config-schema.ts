@@ -134,7 +134,7 @@ export const configFile = z.strictObject({
     })
     .optional().describe("OTLP/HTTP traces. Absent: none."),
   metrics: z.strictObject({ public: z.boolean().optional().describe("Whether `/metrics` needs no key. Absent: only on loopback.") }).prefault({}),
-  upstreams: z.array(upstreamConfig).max(10_000).default([]).describe("What requests are sent to."),
+  upstreams: z.array(upstreamConfig).max(10_000).describe("What requests are sent to. `[]` if there is nothing yet."),
 });
 
 export type ConfigFile = z.output<typeof configFile>;

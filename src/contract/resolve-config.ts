@@ -86,7 +86,7 @@ export function resolveKey(key: KeyFile): ApiKey {
   };
 }
 
-function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSettings {
+export function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSettings {
   const limits = resolveLimits(upstream);
   const catalogModel = upstream.model ?? null;
   return {

@@ -1,0 +1,19 @@
+import { REQUEST_CLASSES } from "../../contract/request-class.ts";
+import type { AcceptedKey } from "./key-ring.ts";
+
+/** What a request may do, by the key it came with. */
+export type RequestKey = Pick<AcceptedKey, "id" | "role" | "classes" | "weight" | "limits" | "allowExternal" | "allowsModel">;
+
+/** Everybody, where `auth.mode` is `none`: the address is then the only protection, which the configuration check enforces. */
+export const ANONYMOUS: RequestKey = {
+  id: "anonymous",
+  role: "admin",
+  classes: REQUEST_CLASSES,
+  weight: 1,
+  limits: { requestsPerMinute: null, tokensPerMinute: null, inFlightMax: null },
+  allowExternal: true,
+  allowsModel: () => true,
+};
+
+/** Stands in audit events of requests whose key was never accepted. */
+export const NO_KEY: RequestKey = { ...ANONYMOUS, id: "-", role: "client", allowExternal: false, allowsModel: () => false };

@@ -1,0 +1,574 @@
+import type { RequestOutcome } from "../../contract/audit-event.ts";
+import type { RequestClass } from "../../contract/request-class.ts";
+import { nextCallDeadline, type CallLimit } from "../../decide/calls/call-deadlines.ts";
+import { normaliseEngineError } from "../../decide/engines/engine-error.ts";
+import { readBodyUsage } from "../../decide/http/body-usage.ts";
+import type { TokenUsage } from "../../decide/http/token-usage.ts";
+import { mayRetryAttempt, type RetryCause } from "../../decide/routing/retry-policy.ts";
+import { renderErrorEvent } from "../../decide/sse/error-event.ts";
+import { streamSucceeded, type StreamVerdict } from "../../decide/sse/stream-watcher.ts";
+import { assertNever } from "../../kernel/assert-never.ts";
+import { asMono, type MonoMs } from "../../kernel/clock.ts";
+import type { ErrorCode } from "../../kernel/errors.ts";
+import type { Deadline } from "../../kernel/timer-wheel.ts";
+import type { RequestContext } from "../http/request-context.ts";
+import { sendError } from "../http/send-error.ts";
+import type { UpstreamMetrics } from "../metrics/gateway-metrics.ts";
+import type { RequestSpan } from "../trace/tracer.ts";
+import type { UpstreamHead } from "../upstream/port.ts";
+import type { Endpoint, RunningCall } from "../upstreams/endpoint.ts";
+import type { LeaveQueue, SlotSeeker, Upstream } from "../upstreams/upstream.ts";
+import { answerHeaders, headerValue, type AnswerFacts } from "./answer-headers.ts";
+import { Attempt, type AttemptEnd, type AttemptFailure, type AttemptOwner } from "./attempt.ts";
+import type { CallDeps } from "./call-deps.ts";
+import { codeOfCause, refusalOf, retryCauseOf } from "./call-failure.ts";
+import { recordCall } from "./call-record.ts";
+import { ClientWriter } from "./client-writer.ts";
+import type { PreparedRequest } from "./prepared-request.ts";
+import { buildUpstreamRequest, injectsUsage } from "./upstream-request.ts";
+import { WaitingNotes } from "./waiting-notes.ts";
+
+/** Of an engine's error answer, what is read to know its kind. */
+const ERROR_TEXT_BYTES = 8 * 1024;
+
+/**
+ * One request from the moment it asks for a slot to its one end. Owns the slot, the try that is under way, the answer to
+ * the client and the clock over all of it.
+ *
+ * Invariants:
+ *   C1. `#end` runs once; it gives back the slot, the endpoint, the timer and the body's memory, and writes the audit event.
+ *   C2. A client that leaves ends the call in the same turn of the event loop: queue place or engine connection are gone.
+ *   C3. The slot is held until the engine's answer has ended or its connection is torn down, and longer (lingering) for an
+ *       engine that is known not to stop.
+ *   C4. After the first of the engine's bytes went to the client there is no other try: the answer ends well, or with an
+ *       error event and a broken connection.
+ */
+export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
+  readonly id: number;
+  readonly class: RequestClass;
+  readonly keyId: string;
+  readonly weight: number;
+  readonly bytes: number;
+  readonly model: string;
+  readonly deadline: MonoMs | undefined;
+  readonly askedAt: MonoMs;
+  endpoint: Endpoint | null = null;
+
+  readonly writer: ClientWriter;
+  readonly streamEnd: RequestContext["route"]["streamEnd"];
+  readonly mode: "engine" | "http";
+  readonly removeUsageEvent: boolean;
+
+  dispatchedAt: MonoMs;
+  lastProgressAt: MonoMs | undefined;
+
+  readonly #deps: CallDeps;
+  readonly #context: RequestContext;
+  readonly #upstream: Upstream;
+  readonly #metrics: UpstreamMetrics;
+  readonly #span: RequestSpan | null;
+  readonly #onEnded: () => void;
+  #request: PreparedRequest;
+  #phase: "waiting" | "running" | "over" = "waiting";
+  #queueMs: number | null = null;
+  #firstDispatchAt: MonoMs;
+  #firstEventAt: MonoMs | undefined;
+  #blockedAt: MonoMs | undefined;
+  #attempt: Attempt | null = null;
+  #attempts = 0;
+  #tried: Set<string> | null = null;
+  #slotHeld = false;
+  #running = false;
+  #timer: Deadline | undefined;
+  #notes: WaitingNotes | null = null;
+  #usage: TokenUsage | null = null;
+  #status = 0;
+
+  constructor(deps: CallDeps, context: RequestContext, upstream: Upstream, request: PreparedRequest, span: RequestSpan | null, onEnded: () => void) {
+    const now = deps.clock.mono();
+    this.#deps = deps;
+    this.#context = context;
+    this.#upstream = upstream;
+    this.#request = request;
+    this.#span = span;
+    this.#onEnded = onEnded;
+    this.#metrics = deps.metrics.forUpstream(upstream.settings.id);
+    this.id = deps.nextCallId();
+    this.class = request.class;
+    this.keyId = context.key.id;
+    this.weight = context.key.weight;
+    this.bytes = request.bytes ?? 0;
+    this.model = request.model;
+    this.deadline = request.deadline;
+    this.mode = upstream.settings.kind === "http" ? "http" : "engine";
+    this.streamEnd = context.route.streamEnd;
+    this.removeUsageEvent = injectsUsage(upstream, request);
+    this.writer = new ClientWriter(context.res, () => this.#onBlocked(), () => this.#onDrained());
+    this.askedAt = now;
+    this.#firstDispatchAt = now;
+    this.dispatchedAt = now;
+  }
+
+  /** Asks for a slot. All that follows happens by callbacks. */
+  start(): void {
+    const now = this.askedAt;
+    this.#context.res.once("close", this.#onClientClose);
+    const keepaliveMs = this.#upstream.settings.sseKeepaliveMs;
+    if (this.#request.wantsStream && (this.#request.wantsQueueEvents || keepaliveMs !== null)) {
+      this.#notes = new WaitingNotes(
+        {
+          queueEvents: this.#request.wantsQueueEvents,
+          keepaliveMs,
+          position: () => this.#upstream.pool.position(this.id),
+          estimatedWaitMs: () => this.#upstream.pool.estimatedWaitMs(this.id),
+          write: (comment) => this.#writeComment(comment),
+        },
+        now,
+      );
+    }
+    const admission = this.#upstream.arrive(this, now);
+    if (admission.kind === "admitted") this.onAdmitted(0);
+    else if (admission.kind === "refused") this.onExpired(admission.why, 0, admission.retryAfterMs);
+    else if (this.#notes !== null) this.#schedule();
+  }
+
+  // What the pool says
+
+  onAdmitted(waitedMs: number): void {
+    const endpoint = this.endpoint;
+    if (endpoint === null) throw new Error("admitted without an endpoint");
+    this.#slotHeld = true;
+    this.#queueMs = waitedMs;
+    this.#metrics.class[this.class].queueSeconds.observe(waitedMs / 1000);
+    this.#span?.event("yardmaster.slot.taken", this.#deps.clock.wall());
+    this.#notes?.leaveQueue();
+    this.#phase = "running";
+    this.#firstDispatchAt = this.#deps.clock.mono();
+    this.#upstream.budget.onRequest(this.#firstDispatchAt);
+    this.#dispatch(endpoint);
+  }
+
+  onExpired(why: LeaveQueue, waitedMs: number, retryAfterMs: number): void {
+    this.#queueMs = waitedMs;
+    const { code, message } = refusalOf(why, waitedMs, this.class);
+    this.#metrics.refused(code);
+    if (this.writer.committed) this.writer.breakOff(this.#errorEvent(code, message));
+    else this.#sendError(code, message, retryAfterMs);
+    this.#end(code === "QUEUE_TIMEOUT" ? "queue_timeout" : "refused", code);
+  }
+
+  /** The endpoint gives no sign of progress: a call whose client has seen nothing of an answer goes elsewhere. */
+  onStalled(): void {
+    const attempt = this.#attempt;
+    if (this.#phase === "running" && attempt !== null && !attempt.committed) this.#giveUp(attempt, { kind: "stalled" }, "the endpoint is stalled");
+  }
+
+  /** The gateway's drain time is over. */
+  abortForDrain(): void {
+    if (this.#phase === "waiting") this.onExpired("draining", this.#deps.clock.mono() - this.askedAt, 1_000);
+    else if (this.#phase === "running") this.#cut("DRAINING", "the gateway is stopping", "drain_aborted");
+  }
+
+  // What the try says
+
+  holdsStatus(status: number): boolean {
+    if (this.mode === "engine") return status >= 400;
+    return this.#request.idempotent && (status === 502 || status === 503 || status === 504 || status === 429) && !this.writer.committed;
+  }
+
+  commit(_attempt: Attempt, head: UpstreamHead, contentLength: number | undefined): boolean {
+    this.#notes?.stop();
+    if (this.writer.committed) return true; // By comments: the head is out, only the body follows.
+    this.#status = head.status;
+    this.#freeBody();
+    if (this.writer.commit(head.status, answerHeaders(head.rawHeaders, this.#answerFacts()), contentLength)) return true;
+    this.#onClientClose();
+    return false;
+  }
+
+  onInformational(status: number, rawHeaders: string[]): void {
+    this.writer.sendInformational(status, rawHeaders);
+  }
+
+  onProgress(_attempt: Attempt, isEvent: boolean): void {
+    const now = this.#deps.clock.mono();
+    const previous = this.lastProgressAt;
+    this.lastProgressAt = now;
+    if (this.endpoint !== null) this.endpoint.lastProgressAt = now;
+    if (this.#firstEventAt === undefined) {
+      this.#firstEventAt = now;
+      this.#reportWell(now);
+      this.#span?.event("yardmaster.first_byte", this.#deps.clock.wall());
+      this.#metrics.class[this.class].firstByteSeconds.observe((now - this.#firstDispatchAt) / 1000);
+      // From the first-byte limit to the gap limit, which may come up earlier.
+      this.#schedule();
+    } else if (isEvent && previous !== undefined) {
+      this.#metrics.class[this.class].tokenGapSeconds.observe((now - previous) / 1000);
+    }
+  }
+
+  onFailure(attempt: Attempt, failure: AttemptFailure): void {
+    if (attempt !== this.#attempt) return;
+    const { cause, message, answer } = retryCauseOf(failure, (status, body) =>
+      this.#upstream.adapter.classifyError(status, body.subarray(0, ERROR_TEXT_BYTES).toString("utf8")),
+    );
+    this.#giveUp(attempt, cause, message, answer);
+  }
+
+  onEnd(attempt: Attempt, end: AttemptEnd, trailers: readonly string[]): void {
+    if (attempt !== this.#attempt) return;
+    switch (end.kind) {
+      case "whole":
+        this.#endWhole(attempt, end.head, end.body);
+        return;
+      case "flow":
+        if (end.error === null) {
+          this.writer.end(trailers);
+          this.#endWell();
+        } else {
+          this.writer.breakOff(null);
+          this.#endTruncated(end.error.message);
+        }
+        return;
+      case "stream":
+        this.#endStream(end, trailers);
+        return;
+      default:
+        assertNever(end, "attempt end");
+    }
+  }
+
+  // Tries
+
+  #dispatch(endpoint: Endpoint): void {
+    this.endpoint = endpoint;
+    this.dispatchedAt = this.#deps.clock.mono();
+    this.lastProgressAt = undefined;
+    this.#attempts += 1;
+    this.#running = true;
+    this.#upstream.enterEndpoint(endpoint, this);
+    this.#span?.event("yardmaster.connect", this.#deps.clock.wall());
+    const attempt = new Attempt(this);
+    this.#attempt = attempt;
+    attempt.exchange = this.#deps.client.exchange(
+      endpoint.target,
+      buildUpstreamRequest(this.#upstream, endpoint, this.#request, this.#context, this.#span),
+      attempt,
+    );
+    this.#schedule();
+  }
+
+  /** The try came to nothing and the client has seen nothing of it: the same again, another endpoint, or the end. */
+  #giveUp(attempt: Attempt, cause: RetryCause, message: string, answer?: { readonly head: UpstreamHead; readonly body: Buffer }): void {
+    const now = this.#deps.clock.mono();
+    const endpoint = this.endpoint;
+    if (endpoint === null) throw new Error("a try without an endpoint failed");
+    attempt.abandon();
+    this.#attempt = null;
+    this.#leaveEndpoint(endpoint, cause.kind === "stalled", true);
+    this.#upstream.onResult(endpoint, cause, now);
+    const decision = mayRetryAttempt({
+      cause,
+      idempotent: this.#request.idempotent,
+      retries: this.#attempts - 1,
+      retriesMax: this.#upstream.settings.retry.retriesMax,
+      budget: this.#upstream.budget.mayRetry(now),
+    });
+    const next = decision.kind === "giveUp" ? null : decision.on === "same" ? this.#upstream.bookAgain(endpoint) : this.#pickOther(endpoint, now);
+    if (next !== null) {
+      this.#metrics.retried(cause.kind);
+      this.#dispatch(next);
+      return;
+    }
+    if (decision.kind === "giveUp" && decision.why === "budget") this.#metrics.retryBudgetExhausted.inc();
+    if (answer !== undefined) this.#passErrorAnswer(answer.head, answer.body);
+    else this.#fail(codeOfCause(cause), message, cause.kind === "stalled" ? "upstream_timeout" : "upstream_failed");
+  }
+
+  #pickOther(failed: Endpoint, now: MonoMs): Endpoint | null {
+    this.#tried ??= new Set();
+    this.#tried.add(failed.id);
+    const next = this.#upstream.rebook(this, this.#tried);
+    if (next !== null) this.#upstream.budget.onRetry(now);
+    return next;
+  }
+
+  /** The engine's own error goes on as it is, in a shape that clients can read. */
+  #passErrorAnswer(head: UpstreamHead, body: Buffer): void {
+    if (this.writer.committed) {
+      this.#fail("UPSTREAM_ERROR", `the engine answered ${head.status}: ${body.subarray(0, 300).toString("utf8")}`, "engine_error");
+      return;
+    }
+    const contentType = headerValue(head.rawHeaders, "content-type") ?? "";
+    const encoded = headerValue(head.rawHeaders, "content-encoding") !== undefined;
+    const normal = this.mode === "http" || encoded ? null : normaliseEngineError(head.status, contentType, body, this.#context.requestId);
+    this.#sendWhole(head, normal === null ? body : Buffer.from(normal), normal !== null);
+    this.#end("engine_error", null);
+  }
+
+  #sendWhole(head: UpstreamHead, body: Buffer, replacedBody: boolean): void {
+    this.#status = head.status;
+    const headers = answerHeaders(head.rawHeaders, { ...this.#answerFacts(), replacedBody });
+    headers.push("content-length", String(body.length));
+    this.writer.sendWhole(head.status, headers, body);
+  }
+
+  // Ends
+
+  #endWhole(attempt: Attempt, head: UpstreamHead, body: Buffer): void {
+    const isJson = (headerValue(head.rawHeaders, "content-type") ?? "").toLowerCase().includes("json");
+    const facts = isJson ? readBodyUsage(body) : null;
+    if (facts?.looksComplete === false) {
+      this.#giveUp(attempt, { kind: "garbage" }, "the engine's answer is not valid JSON");
+    } else if (this.writer.committed) {
+      this.#fail("UPSTREAM_PROTOCOL", "the engine answered without a stream", "upstream_failed");
+    } else {
+      this.#usage = facts?.usage ?? null;
+      this.#sendWhole(head, body, false);
+      if (facts?.isError === true) this.#end("engine_error", null);
+      else this.#endWell();
+    }
+  }
+
+  #endStream(end: Extract<AttemptEnd, { kind: "stream" }>, trailers: readonly string[]): void {
+    const { verdict, error } = end;
+    this.#usage = verdict.usage;
+    const good = streamSucceeded(verdict) || (this.streamEnd === "none" && !verdict.errorSeen && !verdict.overflow);
+    const message = error?.message ?? verdict.errorMessage ?? "the stream ended without finishing the answer";
+    if (error === null && (good || verdict.errorSeen || verdict.doneSeen)) {
+      // An engine's own error event, or its [DONE], goes on as it came; without a finish it is a failure all the same.
+      this.writer.end(trailers);
+      if (good && verdict.finishSeen && !verdict.contentSeen) this.#metrics.emptyAnswers.inc();
+    } else if (verdict.errorSeen) {
+      this.writer.breakOff(null);
+    } else {
+      if (error !== null && error.completeFraming.length > 0) this.writer.writeFramed(error.completeFraming);
+      this.writer.breakOff(this.#errorEvent("UPSTREAM_ERROR", `the engine broke off: ${message}`, verdict));
+    }
+    if (error === null && good) this.#endWell();
+    else this.#endTruncated(message);
+  }
+
+  #endWell(): void {
+    this.#end("ok", null);
+  }
+
+  /** Once per request and as early as can be said: the endpoint answers. */
+  #reportWell(now: MonoMs): void {
+    if (this.endpoint !== null && (this.#attempt?.head?.status ?? 500) < 400) this.#upstream.onResult(this.endpoint, { kind: "ok" }, now);
+  }
+
+  #endTruncated(message: string): void {
+    if (this.endpoint !== null) this.#upstream.onResult(this.endpoint, { kind: "truncated" }, this.#deps.clock.mono());
+    this.#metrics.streamErrors.inc();
+    this.#warn("request.broken_off", "UPSTREAM_ERROR", message);
+    this.#end("upstream_truncated", "UPSTREAM_ERROR");
+  }
+
+  /** Nothing more can be tried. Before the first byte a clear error; after a comment an error event. */
+  #fail(code: ErrorCode, message: string, outcome: RequestOutcome): void {
+    this.#warn("request.failed", code, message);
+    if (this.writer.committed) this.writer.breakOff(this.#errorEvent(code, message));
+    else this.#sendError(code, message, undefined);
+    this.#end(outcome, code);
+  }
+
+  /** Ends a running answer from our side: its time is spent, or the gateway stops. */
+  #cut(code: ErrorCode, message: string, outcome: RequestOutcome): void {
+    const attempt = this.#attempt;
+    const watched = attempt?.watcher?.finish();
+    const framing = attempt?.committed === true ? attempt.exchange?.completeFraming() : undefined;
+    attempt?.abandon();
+    if (this.endpoint !== null && outcome === "upstream_timeout") this.#upstream.onResult(this.endpoint, { kind: "timeout" }, this.#deps.clock.mono());
+    this.#usage = watched?.usage ?? null;
+    this.#warn("request.cut", code, message);
+    if (!this.writer.committed) this.#sendError(code, message, undefined);
+    else {
+      if (framing !== undefined && framing.length > 0) this.writer.writeFramed(framing);
+      this.writer.breakOff(watched === undefined && attempt?.committed === true ? null : this.#errorEvent(code, message, watched));
+    }
+    this.#end(outcome, code, true);
+  }
+
+  readonly #onClientClose = (): void => {
+    if (this.#phase === "over") return;
+    if (this.#phase === "waiting") {
+      this.#metrics.abortedQueued.inc();
+      this.#queueMs = this.#deps.clock.mono() - this.askedAt;
+      this.#upstream.withdraw(this);
+      this.#end("client_aborted_queued", "CLIENT_CLOSED");
+      return;
+    }
+    if (this.#attempt?.committed === true) this.#metrics.abortedStreaming.inc();
+    else this.#metrics.abortedBeforeFirstByte.inc();
+    this.#usage = this.#attempt?.watcher?.finish().usage ?? null;
+    this.#attempt?.abandon();
+    this.#end("client_aborted", "CLIENT_CLOSED", true);
+  };
+
+  #end(outcome: RequestOutcome, code: ErrorCode | null, aborted = false): void {
+    if (this.#phase === "over") return;
+    this.#phase = "over";
+    const endpoint = this.endpoint;
+    if (this.#timer !== undefined) this.#deps.wheel.remove(this.#timer);
+    this.#context.res.off("close", this.#onClientClose);
+    if (this.#running && endpoint !== null) this.#leaveEndpoint(endpoint, aborted, false);
+    else if (this.#slotHeld) this.#upstream.endSlot(this.id);
+    this.#attempt = null;
+    this.#freeBody();
+    recordCall(this.#deps, this.#context, {
+      upstream: this.#upstream,
+      endpoint,
+      class: this.class,
+      model: this.mode === "http" ? null : this.model,
+      outcome,
+      code,
+      status: code === "CLIENT_CLOSED" ? 499 : this.#status,
+      queueMs: this.#queueMs,
+      firstByteMs: this.#firstEventAt === undefined ? null : this.#firstEventAt - this.#firstDispatchAt,
+      usage: this.#usage,
+      bytesIn: this.bytes,
+      bytesOut: this.writer.bytesOut,
+      attempts: this.#attempts,
+      span: this.#span,
+    });
+    this.#onEnded();
+  }
+
+  #leaveEndpoint(endpoint: Endpoint, aborted: boolean, keepSlot: boolean): void {
+    this.#running = false;
+    const stops = this.#upstream.adapter.stopsAbandoned;
+    const worksOn = aborted && !(this.#request.wantsStream ? stops.streamed : stops.nonStreamed);
+    if (worksOn) this.#upstream.linger(keepSlot ? null : this.id, endpoint, this);
+    else this.#upstream.leaveEndpoint(endpoint, this);
+    if (keepSlot) return;
+    this.#slotHeld = false;
+    if (!worksOn) this.#upstream.endSlot(this.id);
+  }
+
+  #freeBody(): void {
+    this.#request.memory.free();
+    this.#request = { ...this.#request, chunks: [] };
+  }
+
+  // Time
+
+  #limits(): ReturnType<typeof nextCallDeadline> {
+    return nextCallDeadline({
+      startedAt: this.#firstDispatchAt,
+      firstEventAt: this.#firstEventAt,
+      lastProgressAt: this.lastProgressAt,
+      blockedAt: this.#blockedAt,
+      deadline: this.deadline,
+      ...this.#upstream.settings.timeouts,
+    });
+  }
+
+  #schedule(): void {
+    const notesAt = this.#notes?.nextAt ?? asMono(Number.POSITIVE_INFINITY);
+    const at = this.#phase === "waiting" ? notesAt : asMono(Math.min(this.#limits().at, notesAt));
+    if (at === Number.POSITIVE_INFINITY) return;
+    if (this.#timer !== undefined && this.#timer.bucket >= 0) this.#deps.wheel.move(this.#timer, at);
+    else this.#timer = this.#deps.wheel.add(at, this.#onTimer);
+  }
+
+  readonly #onTimer = (now: MonoMs): void => {
+    this.#timer = undefined;
+    if (this.#phase === "running") {
+      const due = this.#limits();
+      if (now >= due.at) {
+        this.#onLimit(due.limit);
+        return;
+      }
+    }
+    this.#notes?.tick(now);
+    if (this.#phase !== "over") this.#schedule();
+  };
+
+  #onLimit(limit: CallLimit): void {
+    const { totalMs, firstByteMs, idleMs } = this.#upstream.settings.timeouts;
+    switch (limit) {
+      case "clientStalled":
+        this.#metrics.clientStalls.inc();
+        this.#attempt?.abandon();
+        this.writer.destroy();
+        this.#end("client_stalled", "CLIENT_CLOSED", true);
+        return;
+      case "total":
+        this.#cut("UPSTREAM_TIMEOUT", `the answer took longer than ${totalMs / 1000} s`, "upstream_timeout");
+        return;
+      case "deadline":
+        this.#cut("UPSTREAM_TIMEOUT", "the request's own deadline was spent", "upstream_timeout");
+        return;
+      case "firstByte":
+        this.#cut("UPSTREAM_TIMEOUT", `the engine sent no first event within ${firstByteMs / 1000} s`, "upstream_timeout");
+        return;
+      case "idle":
+        this.#cut("UPSTREAM_TIMEOUT", `the engine was silent for ${idleMs / 1000} s`, "upstream_timeout");
+        return;
+      default:
+        assertNever(limit, "call limit");
+    }
+  }
+
+  #onBlocked(): void {
+    this.#blockedAt = this.#deps.clock.mono();
+    this.#schedule();
+  }
+
+  #onDrained(): void {
+    this.#blockedAt = undefined;
+    if (this.lastProgressAt !== undefined) this.lastProgressAt = this.#deps.clock.mono();
+    this.#attempt?.exchange?.resume();
+  }
+
+  // What the client is told
+
+  #writeComment(comment: string): void {
+    if (!this.writer.committed) {
+      this.#status = 200;
+      if (!this.writer.commit(200, answerHeaders(["content-type", "text/event-stream; charset=utf-8"], this.#answerFacts()), undefined)) return;
+    }
+    this.writer.writePayload(Buffer.from(comment));
+  }
+
+  #errorEvent(code: ErrorCode, message: string, verdict?: StreamVerdict): Buffer {
+    const last = verdict?.lastSequenceNumber;
+    return renderErrorEvent(this.#context.dialect, code, message, verdict?.atBoundary ?? true, {
+      requestId: this.#context.requestId,
+      sequence: last === undefined ? undefined : last + 1,
+    });
+  }
+
+  #sendError(code: ErrorCode, message: string, retryAfterMs: number | undefined): void {
+    this.#status = sendError(this.#context.res, code, message, {
+      dialect: this.#context.dialect,
+      requestId: this.#context.requestId,
+      retryAfterMs,
+      queueMs: this.#queueMs,
+      upstreamId: this.#upstream.settings.id,
+    });
+  }
+
+  #answerFacts(): AnswerFacts {
+    return {
+      mode: this.mode,
+      requestId: this.#context.requestId,
+      queueMs: this.#queueMs,
+      upstreamId: this.#upstream.settings.id,
+      endpoint: this.#deps.endpointHeader() ? this.endpoint : null,
+    };
+  }
+
+  #warn(op: string, code: ErrorCode, message: string): void {
+    this.#deps.log.warn(op, {
+      request: this.#context.requestId,
+      key: this.keyId,
+      upstream: this.#upstream.settings.id,
+      endpoint: this.endpoint?.id ?? null,
+      code,
+      attempts: this.#attempts,
+      message,
+    });
+  }
+}

@@ -1,0 +1,41 @@
+import { forwardResponseHeaders } from "../../decide/http/forward-headers.ts";
+import type { Endpoint } from "../upstreams/endpoint.ts";
+
+export interface AnswerFacts {
+  readonly mode: "engine" | "http";
+  readonly requestId: string;
+  readonly queueMs: number | null;
+  readonly upstreamId: string;
+  /** Null where the operator turned the header off. */
+  readonly endpoint: Endpoint | null;
+  /** The body is ours, not the engine's: what the engine said of its type and encoding no longer holds. */
+  readonly replacedBody?: boolean;
+}
+
+const OF_THE_BODY = new Set(["content-type", "content-encoding", "content-language", "etag", "last-modified"]);
+
+/** The head of an answer: the engine's end-to-end headers and ours, as a flat list without any framing. */
+export function answerHeaders(rawHeaders: readonly string[], facts: AnswerFacts): string[] {
+  const forwarded = forwardResponseHeaders(rawHeaders, { mode: facts.mode, keepContentLength: false });
+  const headers = facts.replacedBody === true ? [...without(forwarded, OF_THE_BODY), "content-type", "application/json"] : forwarded;
+  headers.push("x-request-id", facts.requestId, "x-yardmaster-queue-ms", String(Math.round(facts.queueMs ?? 0)), "x-yardmaster-upstream", facts.upstreamId);
+  if (facts.endpoint !== null) headers.push("x-yardmaster-endpoint", facts.endpoint.publicId);
+  return headers;
+}
+
+export function headerValue(rawHeaders: readonly string[], name: string): string | undefined {
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    const found = rawHeaders[i];
+    if (found !== undefined && found.length === name.length && found.toLowerCase() === name) return rawHeaders[i + 1];
+  }
+  return undefined;
+}
+
+function without(headers: readonly string[], names: ReadonlySet<string>): string[] {
+  const kept: string[] = [];
+  for (let i = 0; i + 1 < headers.length; i += 2) {
+    const name = headers[i] ?? "";
+    if (!names.has(name.toLowerCase())) kept.push(name, headers[i + 1] ?? "");
+  }
+  return kept;
+}

@@ -1,0 +1,361 @@
+import type { StreamEnd } from "../http/routes.ts";
+import { FirstEventGate, type FirstEvent } from "../../decide/sse/first-event.ts";
+import { StreamWatcher, type StreamVerdict } from "../../decide/sse/stream-watcher.ts";
+import { UsageFilter } from "../../decide/sse/usage-filter.ts";
+import type { PayloadSpans, UpstreamError, UpstreamExchange, UpstreamFailure, UpstreamHandler, UpstreamHead } from "../upstream/port.ts";
+import type { ClientWriter } from "./client-writer.ts";
+
+/** Why a try came to nothing before the client saw a byte of it. */
+export type AttemptFailure =
+  | { readonly kind: "transport"; readonly failure: UpstreamFailure; readonly reused: boolean; readonly message: string }
+  /** An error answer of the engine, whole or its first part; it may be passed on as it is. */
+  | { readonly kind: "status"; readonly head: UpstreamHead; readonly body: Buffer }
+  /** A 200 whose first event is an error. */
+  | { readonly kind: "errorFirst"; readonly message: string }
+  /** A 200 without a byte, or with nothing but `[DONE]`. */
+  | { readonly kind: "emptyAnswer" }
+  | { readonly kind: "garbage"; readonly message: string };
+
+/** How a try ended whose bytes (some or all) went to the client. */
+export type AttemptEnd =
+  | { readonly kind: "stream"; readonly verdict: StreamVerdict; readonly error: UpstreamError | null }
+  | { readonly kind: "whole"; readonly head: UpstreamHead; readonly body: Buffer }
+  | { readonly kind: "flow"; readonly error: UpstreamError | null };
+
+export interface AttemptOwner {
+  readonly writer: ClientWriter;
+  readonly streamEnd: StreamEnd;
+  /** "http": whatever comes is passed on; "engine": it must be an answer of an inference engine. */
+  readonly mode: "engine" | "http";
+  readonly removeUsageEvent: boolean;
+  /** Whether an error status may still be tried elsewhere, so that its answer must be held. */
+  holdsStatus(status: number): boolean;
+  /** Sends the head to the client; false when the client can't be written to any more. */
+  commit(attempt: Attempt, head: UpstreamHead, contentLength: number | undefined): boolean;
+  onInformational(status: number, rawHeaders: string[]): void;
+  /** A complete event (or, without events, a read) came. */
+  onProgress(attempt: Attempt, isEvent: boolean): void;
+  onFailure(attempt: Attempt, failure: AttemptFailure): void;
+  onEnd(attempt: Attempt, end: AttemptEnd, trailers: readonly string[]): void;
+}
+
+/** Unary answers up to this size are sent as one piece, and until then can be retried. */
+const WHOLE_BYTES_MAX = 256 * 1024;
+const NOTHING = Buffer.alloc(0);
+const ERROR_BYTES_MAX = 64 * 1024;
+/** Bytes held while the first event is not complete. */
+const HELD_BYTES_MAX = 1024 * 1024 + 64 * 1024;
+
+type Mode = "head" | "collect" | "error" | "hold" | "events" | "flow" | "over";
+
+/**
+ * One try on one endpoint: decides what of the engine's answer is held back, until when, and in which form the rest goes
+ * on to the client.
+ *
+ * Invariants:
+ *   T1. Until `commit` the client has seen nothing of this try, so it can be repeated elsewhere.
+ *   T2. A stream's head goes out with its first event, or with a comment; an error as first event is a failure.
+ *   T3. After "over" nothing is reported.
+ */
+export class Attempt implements UpstreamHandler {
+  readonly #owner: AttemptOwner;
+  exchange: UpstreamExchange | null = null;
+  #mode: Mode = "head";
+  #head: UpstreamHead | null = null;
+  #held: Buffer[] = [];
+  #heldBytes = 0;
+  #framed = false;
+  #heldSpans: (readonly number[])[] = [];
+  readonly #gate = new FirstEventGate();
+  #watcher: StreamWatcher | null = null;
+  #filter: UsageFilter | null = null;
+  bytesIn = 0;
+
+  constructor(owner: AttemptOwner) {
+    this.#owner = owner;
+  }
+
+  get watcher(): StreamWatcher | null {
+    return this.#watcher;
+  }
+
+  get head(): UpstreamHead | null {
+    return this.#head;
+  }
+
+  /** Whether anything of this try went to the client. */
+  get committed(): boolean {
+    return this.#mode === "events" || this.#mode === "flow";
+  }
+
+  /** Ends the try from our side; nothing is reported any more. */
+  abandon(): void {
+    this.#mode = "over";
+    this.#held = [];
+    this.exchange?.abort();
+  }
+
+  onInformational(status: number, rawHeaders: string[]): void {
+    this.#owner.onInformational(status, rawHeaders);
+  }
+
+  onHead(head: UpstreamHead): boolean {
+    this.#head = head;
+    const { contentType, encoded } = describeBody(head.rawHeaders);
+    const passesFraming = head.framing === "chunked" && this.#owner.writer.takesFraming;
+    if (this.#owner.holdsStatus(head.status)) {
+      this.#mode = "error";
+      return false;
+    }
+    if (this.#owner.mode === "http" || encoded || head.framing === "none") {
+      this.#mode = "flow";
+      this.#framed = passesFraming;
+      return passesFraming;
+    }
+    if (contentType.startsWith("text/event-stream")) {
+      this.#mode = "hold";
+      if (this.#owner.removeUsageEvent) this.#filter = new UsageFilter();
+      this.#framed = passesFraming && this.#filter === null;
+      return this.#framed;
+    }
+    if (head.status >= 400) {
+      this.#mode = "error";
+      return false;
+    }
+    if (contentType.startsWith("text/html")) {
+      this.#fail({ kind: "garbage", message: "the engine answered with an HTML page" });
+      return false;
+    }
+    this.#mode = "collect";
+    return false;
+  }
+
+  onData(payload: Buffer): boolean {
+    this.bytesIn += payload.length;
+    switch (this.#mode) {
+      case "collect":
+      case "error":
+        this.#collect(payload);
+        break;
+      case "hold":
+        this.#hold(Buffer.from(payload), [0, payload.length]);
+        break;
+      case "events":
+        this.#watch(payload, [0, payload.length], 2);
+        this.#pass(payload);
+        break;
+      case "flow":
+        if (!this.#commitFlow()) break;
+        this.#owner.onProgress(this, false);
+        this.#owner.writer.writePayload(payload);
+        break;
+      default:
+        break;
+    }
+    return !this.#owner.writer.blocked;
+  }
+
+  onChunks(raw: Buffer, spans: PayloadSpans): "done" | "retained" {
+    this.bytesIn += raw.length;
+    switch (this.#mode) {
+      case "hold":
+        this.#hold(raw, Array.from(spans.offsets.slice(0, spans.count)));
+        return "retained";
+      case "events":
+        this.#watch(raw, spans.offsets, spans.count);
+        return this.#writeFramed(raw);
+      case "flow":
+        if (!this.#commitFlow()) return "done";
+        this.#owner.onProgress(this, false);
+        return this.#writeFramed(raw);
+      default:
+        return "done";
+    }
+  }
+
+  onEnd(trailers: readonly string[]): void {
+    const head = this.#head;
+    const mode = this.#mode;
+    if (head === null || mode === "over") return;
+    switch (mode) {
+      case "error":
+        this.#fail({ kind: "status", head, body: Buffer.concat(this.#held) });
+        return;
+      case "collect":
+        this.#endWhole(head, trailers);
+        return;
+      case "hold":
+        this.#fail(this.#heldBytes === 0 ? { kind: "emptyAnswer" } : { kind: "garbage", message: "the stream ended before its first event" });
+        return;
+      case "events": {
+        const rest = this.#filter?.finish() ?? [];
+        for (const part of rest) this.#owner.writer.writePayload(part);
+        const verdict = this.#verdict();
+        this.#mode = "over";
+        this.#owner.onEnd(this, { kind: "stream", verdict, error: null }, trailers);
+        return;
+      }
+      default:
+        if (!this.#commitFlow()) return;
+        this.#mode = "over";
+        this.#owner.onEnd(this, { kind: "flow", error: null }, trailers);
+    }
+  }
+
+  onError(error: UpstreamError): void {
+    const mode = this.#mode;
+    if (mode === "over") return;
+    if (mode === "events") {
+      const verdict = this.#verdict();
+      this.#mode = "over";
+      this.#owner.onEnd(this, { kind: "stream", verdict, error }, []);
+    } else if (mode === "flow" && this.#owner.writer.committed) {
+      this.#mode = "over";
+      this.#owner.onEnd(this, { kind: "flow", error }, []);
+    } else {
+      this.#fail({ kind: "transport", failure: error.kind, reused: error.reused, message: error.message });
+    }
+  }
+
+  #verdict(): StreamVerdict {
+    const watcher = this.#watcher;
+    if (watcher === null) throw new Error("a stream went out without being watched");
+    return watcher.finish();
+  }
+
+  #fail(failure: AttemptFailure): void {
+    this.#mode = "over";
+    this.#held = [];
+    this.#owner.onFailure(this, failure);
+  }
+
+  #collect(payload: Buffer): void {
+    this.#held.push(Buffer.from(payload));
+    this.#heldBytes += payload.length;
+    this.#owner.onProgress(this, false);
+    const head = this.#head;
+    if (head === null) return;
+    if (this.#mode === "error") {
+      if (this.#heldBytes < ERROR_BYTES_MAX) return;
+      this.exchange?.abort();
+      this.#fail({ kind: "status", head, body: Buffer.concat(this.#held) });
+      return;
+    }
+    if (this.#heldBytes < WHOLE_BYTES_MAX) return;
+    this.#mode = "flow";
+    const held = this.#held;
+    this.#held = [];
+    if (!this.#commitFlow()) return;
+    for (const part of held) this.#owner.writer.writePayload(part);
+  }
+
+  /** Keeps a read back until the first event has been judged. */
+  #hold(bytes: Buffer, spans: readonly number[]): void {
+    this.#held.push(bytes);
+    this.#heldSpans.push(spans);
+    this.#heldBytes += bytes.length;
+    for (let i = 0; i + 1 < spans.length; i += 2) {
+      const seen = this.#gate.push(bytes, spans[i] ?? 0, spans[i + 1] ?? 0);
+      if (seen.kind === "more" || (seen.kind === "commentsOnly" && i + 3 < spans.length)) continue;
+      this.#judge(seen);
+      return;
+    }
+    if (this.#heldBytes > HELD_BYTES_MAX) this.#abortWith({ kind: "garbage", message: "the first event is larger than 1 MiB" });
+  }
+
+  #judge(seen: Exclude<FirstEvent, { kind: "more" }>): void {
+    if (seen.kind === "overflow") {
+      this.#abortWith({ kind: "garbage", message: "the first event is larger than 1 MiB" });
+    } else if (seen.kind === "event" && seen.isError) {
+      this.#abortWith({ kind: "errorFirst", message: seen.errorMessage ?? "the engine reported an error" });
+    } else if (seen.kind === "event" && seen.isDone && this.#owner.streamEnd === "finishReason") {
+      this.#abortWith({ kind: "emptyAnswer" });
+    } else {
+      this.#release(seen.kind === "event");
+    }
+  }
+
+  #abortWith(failure: AttemptFailure): void {
+    this.exchange?.abort();
+    this.#fail(failure);
+  }
+
+  /** The stream is good so far: the head and all that was held go out. */
+  #release(isEvent: boolean): void {
+    const head = this.#head;
+    if (head === null || !this.#owner.commit(this, head, undefined)) {
+      this.#mode = "over";
+      return;
+    }
+    this.#mode = "events";
+    this.#watcher = new StreamWatcher();
+    const held = this.#held;
+    const spans = this.#heldSpans;
+    this.#held = [];
+    this.#heldSpans = [];
+    if (isEvent) this.#owner.onProgress(this, true);
+    for (const [index, part] of held.entries()) {
+      const ranges = spans[index] ?? [];
+      this.#watch(part, ranges, ranges.length);
+      if (this.#framed) this.#writeFramed(part);
+      else this.#pass(part);
+    }
+  }
+
+  #watch(bytes: Buffer, offsets: ArrayLike<number>, count: number): void {
+    const watcher = this.#watcher;
+    if (watcher === null) return;
+    let progressed = false;
+    for (let i = 0; i + 1 < count; i += 2) if (watcher.feed(bytes, offsets[i] ?? 0, offsets[i + 1] ?? 0)) progressed = true;
+    if (progressed) this.#owner.onProgress(this, true);
+    if (watcher.overflow) this.#breakStream("an event is larger than 1 MiB");
+  }
+
+  #breakStream(message: string): void {
+    const verdict = this.#verdict();
+    this.abandon();
+    this.#owner.onEnd(this, { kind: "stream", verdict, error: { kind: "protocol", message, reused: false, completeFraming: NOTHING } }, []);
+  }
+
+  #pass(payload: Buffer): void {
+    if (this.#filter === null) {
+      this.#owner.writer.writePayload(payload);
+      return;
+    }
+    for (const part of this.#filter.push(payload)) this.#owner.writer.writePayload(part);
+  }
+
+  #writeFramed(raw: Buffer): "done" | "retained" {
+    const result = this.#owner.writer.writeFramed(raw);
+    if (this.#owner.writer.blocked) this.exchange?.pause();
+    return result;
+  }
+
+  #commitFlow(): boolean {
+    if (this.#owner.writer.committed) return true;
+    const head = this.#head;
+    if (head === null) return false;
+    const length = head.framing === "length" ? head.contentLength : undefined;
+    if (this.#owner.commit(this, head, length)) return true;
+    this.#mode = "over";
+    return false;
+  }
+
+  #endWhole(head: UpstreamHead, trailers: readonly string[]): void {
+    const body = this.#held.length === 1 ? (this.#held[0] ?? Buffer.alloc(0)) : Buffer.concat(this.#held);
+    this.#mode = "over";
+    if (body.length === 0 && head.status === 200) this.#owner.onFailure(this, { kind: "emptyAnswer" });
+    else this.#owner.onEnd(this, { kind: "whole", head, body }, trailers);
+  }
+}
+
+function describeBody(rawHeaders: readonly string[]): { contentType: string; encoded: boolean } {
+  let contentType = "";
+  let encoded = false;
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    const name = rawHeaders[i] ?? "";
+    if (name.length === 12 && name.toLowerCase() === "content-type") contentType = (rawHeaders[i + 1] ?? "").trim().toLowerCase();
+    else if (name.length === 16 && name.toLowerCase() === "content-encoding") encoded = (rawHeaders[i + 1] ?? "").trim().toLowerCase() !== "identity";
+  }
+  return { contentType, encoded };
+}

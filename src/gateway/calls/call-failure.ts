@@ -1,0 +1,74 @@
+import type { RequestClass } from "../../contract/request-class.ts";
+import type { EngineErrorKind } from "../../decide/engines/adapter.ts";
+import type { RetryCause } from "../../decide/routing/retry-policy.ts";
+import { assertNever } from "../../kernel/assert-never.ts";
+import type { ErrorCode } from "../../kernel/errors.ts";
+import type { UpstreamHead } from "../upstream/port.ts";
+import type { LeaveQueue } from "../upstreams/upstream.ts";
+import type { AttemptFailure } from "./attempt.ts";
+
+/** What a request is told that leaves the queue without a slot. */
+export function refusalOf(why: LeaveQueue, waitedMs: number, requestClass: RequestClass): { readonly code: ErrorCode; readonly message: string } {
+  const waited = Math.round(waitedMs);
+  switch (why) {
+    case "queueTimeout":
+      return { code: "QUEUE_TIMEOUT", message: `no slot became free within ${waited} ms (class ${requestClass})` };
+    case "deadline":
+    case "deadlineSpent":
+      return { code: "QUEUE_TIMEOUT", message: `the request's own deadline was spent after ${waited} ms in the queue` };
+    case "queueFull":
+      return { code: "QUEUE_FULL", message: "the upstream's queue is full" };
+    case "queueBytesFull":
+      return { code: "QUEUE_FULL", message: "the bodies in the upstream's queue take all the memory allowed for them" };
+    case "displaced":
+      return { code: "QUEUE_FULL", message: "the upstream's queue is full, and a request with precedence took this place" };
+    case "draining":
+      return { code: "DRAINING", message: "the gateway is stopping" };
+    case "removed":
+      return { code: "UPSTREAM_UNAVAILABLE", message: "the upstream was removed from the configuration" };
+    default:
+      return assertNever(why, "reason to leave the queue");
+  }
+}
+
+export interface FailureFacts {
+  readonly cause: RetryCause;
+  readonly message: string;
+  readonly answer: { readonly head: UpstreamHead; readonly body: Buffer } | undefined;
+}
+
+export function retryCauseOf(failure: AttemptFailure, classify: (status: number, body: Buffer) => EngineErrorKind): FailureFacts {
+  switch (failure.kind) {
+    case "status": {
+      const { head, body } = failure;
+      return { cause: { kind: "status", status: head.status, error: classify(head.status, body) }, message: `the engine answered ${head.status}`, answer: { head, body } };
+    }
+    case "transport":
+      return { cause: { kind: "transport", failure: failure.failure, reused: failure.reused }, message: failure.message, answer: undefined };
+    case "errorFirst":
+      return { cause: { kind: "errorFirst" }, message: failure.message, answer: undefined };
+    case "emptyAnswer":
+      return { cause: { kind: "emptyAnswer" }, message: "the engine's answer was empty", answer: undefined };
+    case "garbage":
+      return { cause: { kind: "garbage" }, message: failure.message, answer: undefined };
+    default:
+      return assertNever(failure, "attempt failure");
+  }
+}
+
+export function codeOfCause(cause: RetryCause): ErrorCode {
+  switch (cause.kind) {
+    case "stalled":
+      return "UPSTREAM_TIMEOUT";
+    case "emptyAnswer":
+    case "garbage":
+      return "UPSTREAM_PROTOCOL";
+    case "transport":
+      return cause.failure === "protocol" ? "UPSTREAM_PROTOCOL" : "UPSTREAM_ERROR";
+    case "errorFirst":
+    case "status":
+      return "UPSTREAM_ERROR";
+    default:
+      return assertNever(cause, "cause of a failed try");
+  }
+}

@@ -1,0 +1,153 @@
+import { STATUS_CODES, type ServerResponse } from "node:http";
+import type { Socket } from "node:net";
+
+/**
+ * Writes one answer to a client. `node:http` frames the head and the end; what lies between goes straight to the socket,
+ * one write per upstream read, with the engine's chunk framing passed through where both sides are chunked.
+ *
+ * Invariants:
+ *   W1. Nothing is written to the socket before the head, and nothing after the end or a break-off.
+ *   W2. A buffer that the socket still needs after a write is reported as "retained": the caller gives it away.
+ *   W3. The chunk framing on the wire is whole whenever an own chunk is written: callers complete it first.
+ */
+export class ClientWriter {
+  readonly #res: ServerResponse;
+  readonly #onBlocked: () => void;
+  readonly #onDrain: () => void;
+  #socket: Socket | null = null;
+  #chunked = false;
+  #hasLength = false;
+  #ended = false;
+  #blocked = false;
+  bytesOut = 0;
+
+  constructor(res: ServerResponse, onBlocked: () => void, onDrain: () => void) {
+    this.#res = res;
+    this.#onBlocked = onBlocked;
+    this.#onDrain = onDrain;
+  }
+
+  get committed(): boolean {
+    return this.#socket !== null || this.#ended;
+  }
+
+  /** True while the client takes nothing: more bytes would only fill memory. */
+  get blocked(): boolean {
+    return this.#blocked;
+  }
+
+  /** Whether a chunked answer to this client can carry another server's framing. */
+  get takesFraming(): boolean {
+    return this.#res.req.httpVersionMinor === 1 && this.#res.req.method !== "HEAD";
+  }
+
+  /** A whole answer in one write. */
+  sendWhole(status: number, headers: string[], body: Buffer | string): void {
+    if (this.#ended || this.committed) return;
+    this.#ended = true;
+    this.bytesOut += typeof body === "string" ? Buffer.byteLength(body) : body.length;
+    this.#res.writeHead(status, headers);
+    this.#res.end(body);
+  }
+
+  /** Sends the head. A body without `content-length` is chunked (HTTP/1.1) or ends with the connection (1.0). */
+  commit(status: number, headers: string[], contentLength: number | undefined): boolean {
+    if (this.committed) return false;
+    const socket = this.#res.socket;
+    if (socket === null || socket.destroyed) return false;
+    if (contentLength !== undefined) headers.push("content-length", String(contentLength));
+    this.#res.writeHead(status, headers);
+    // The head waits in the cork for the first bytes of the body: one packet, one system call.
+    socket.cork();
+    this.#res.flushHeaders();
+    process.nextTick(() => socket.uncork());
+    this.#socket = socket;
+    this.#hasLength = contentLength !== undefined;
+    this.#chunked = contentLength === undefined && this.takesFraming;
+    return true;
+  }
+
+  /** A 1xx answer of the engine, for clients that can take one, before the head. */
+  sendInformational(status: number, rawHeaders: readonly string[]): void {
+    const socket = this.#res.socket;
+    if (this.committed || socket === null || socket.destroyed || this.#res.req.httpVersionMinor === 0) return;
+    const fields: string[] = [];
+    for (let i = 0; i + 1 < rawHeaders.length; i += 2) fields.push(`${rawHeaders[i]}: ${rawHeaders[i + 1]}\r\n`);
+    socket.write(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Information"}\r\n${fields.join("")}\r\n`);
+  }
+
+  /** Bytes that are framed already (or belong to a body with a length). */
+  writeFramed(bytes: Buffer): "done" | "retained" {
+    const socket = this.#socket;
+    if (socket === null || this.#ended) return "done";
+    this.bytesOut += bytes.length;
+    if (!socket.write(bytes)) this.#block(socket);
+    return socket.writableLength > 0 ? "retained" : "done";
+  }
+
+  /** Payload: framed here when the answer is chunked. The bytes are copied or written before this returns. */
+  writePayload(payload: Buffer): void {
+    if (payload.length === 0 || this.#socket === null) return;
+    if (!this.#chunked) {
+      this.writeFramed(Buffer.from(payload));
+      return;
+    }
+    const size = payload.length.toString(16);
+    const framed = Buffer.allocUnsafe(size.length + 4 + payload.length);
+    framed.write(`${size}\r\n`, 0, "latin1");
+    payload.copy(framed, size.length + 2);
+    framed.write("\r\n", size.length + 2 + payload.length, "latin1");
+    this.writeFramed(framed);
+  }
+
+  end(trailers: readonly string[]): void {
+    if (this.#ended || this.#socket === null) return;
+    this.#ended = true;
+    if (trailers.length > 0 && this.#chunked) this.#res.addTrailers(pairs(trailers));
+    this.#res.end();
+  }
+
+  /**
+   * Ends in a way that no client can take for a regular end: what is given is sent, then the connection is closed inside
+   * the body.
+   */
+  breakOff(last: Buffer | null): void {
+    const socket = this.#socket ?? this.#res.socket;
+    if (this.#ended || socket === null) return;
+    this.#ended = true;
+    if (this.#socket === null) {
+      socket.destroy();
+      return;
+    }
+    if (last !== null && this.#chunked) {
+      this.#ended = false;
+      this.writePayload(last);
+      this.#ended = true;
+    }
+    // Without framing the end of the connection is the regular end of the body, so only a reset tells of the break.
+    if (!this.#chunked && !this.#hasLength) socket.resetAndDestroy();
+    else socket.destroySoon();
+  }
+
+  /** Closes at once, with what is not yet sent thrown away. */
+  destroy(): void {
+    this.#ended = true;
+    (this.#socket ?? this.#res.socket)?.destroy();
+  }
+
+  #block(socket: Socket): void {
+    if (this.#blocked) return;
+    this.#blocked = true;
+    this.#onBlocked();
+    socket.once("drain", () => {
+      this.#blocked = false;
+      this.#onDrain();
+    });
+  }
+}
+
+function pairs(flat: readonly string[]): [string, string][] {
+  const list: [string, string][] = [];
+  for (let i = 0; i + 1 < flat.length; i += 2) list.push([flat[i] ?? "", flat[i + 1] ?? ""]);
+  return list;
+}

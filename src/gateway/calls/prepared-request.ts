@@ -1,0 +1,26 @@
+import type { RequestClass } from "../../contract/request-class.ts";
+import type { ScannedObject } from "../../decide/http/json-splice.ts";
+import type { MonoMs } from "../../kernel/clock.ts";
+
+/** A request that was read and checked, on its way to an upstream. */
+export interface PreparedRequest {
+  readonly class: RequestClass;
+  /** As the client named it; empty for upstreams of kind `http`. */
+  readonly model: string;
+  readonly method: string;
+  /** Path and query as the engine will be asked, before the adapter's own mapping. */
+  readonly path: string;
+  readonly query: string;
+  readonly chunks: readonly Buffer[];
+  /** Undefined: no body at all. */
+  readonly bytes: number | undefined;
+  readonly wantsStream: boolean;
+  /** What the scan of a JSON body found, for the few members that the gateway may have to change. */
+  readonly scan: ScannedObject | null;
+  /** Asking twice does no harm: the inference calls, and safe methods. */
+  readonly idempotent: boolean;
+  readonly deadline: MonoMs | undefined;
+  readonly wantsQueueEvents: boolean;
+  /** Given back as soon as the body can't be needed any more. */
+  readonly memory: { free(): void };
+}

@@ -1,0 +1,206 @@
+import { join } from "node:path";
+import type { GatewayConfig } from "../contract/gateway-config.ts";
+import { formatListen } from "../contract/listen-address.ts";
+import type { Clock, EpochMs } from "../kernel/clock.ts";
+import { requestIds } from "../kernel/ids.ts";
+import type { Logger } from "../kernel/log.ts";
+import type { Random } from "../kernel/random.ts";
+import { TimerWheel } from "../kernel/timer-wheel.ts";
+import { openSqliteAudit, type AuditSink } from "./audit/audit-sink.ts";
+import { loadStoredKeys, type KeyAdmin } from "./auth/admin-keys.ts";
+import { KeyLimiter } from "./auth/key-limits.ts";
+import { KeyRing } from "./auth/key-ring.ts";
+import { StoredKeys } from "./auth/stored-keys.ts";
+import { BufferBudget } from "./buffer-budget.ts";
+import type { AdmittedCall } from "./calls/admitted-call.ts";
+import { Dispatcher } from "./http/dispatcher.ts";
+import { EdgeServer } from "./http/edge-server.ts";
+import { InferenceHandler } from "./http/inference-handler.ts";
+import { OwnRoutes } from "./http/own-routes.ts";
+import { createGatewayMetrics } from "./metrics/gateway-metrics.ts";
+import { collectProcessMetrics } from "./metrics/process-metrics.ts";
+import { Registry } from "./metrics/registry.ts";
+import { openTracer } from "./trace/open-tracer.ts";
+import type { Tracer } from "./trace/tracer.ts";
+import { NetUpstreamClient } from "./upstream/net-client.ts";
+import type { UpstreamClient } from "./upstream/port.ts";
+import { UpstreamRegistry } from "./upstreams/upstream-registry.ts";
+import { collectGatewayMetrics } from "./views/metrics-collectors.ts";
+
+export interface GatewayOptions {
+  readonly config: GatewayConfig;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Logger;
+  readonly version: string;
+  /** Keys that live as long as the process: the one-time key of `up`. */
+  readonly sessionKeys?: GatewayConfig["auth"]["keys"];
+  readonly logLost?: () => number;
+}
+
+/** How often a stop looks whether the running answers have ended. */
+const DRAIN_LOOK_MS = 25;
+/** Given to broken-off answers to reach their clients. */
+const LAST_BYTES_MS = 250;
+
+/**
+ * The data plane of one process, from the listening socket to the engines. Stopping is a state: nothing new is taken, what
+ * runs may end, the rest is broken off, and what was recorded is written down.
+ */
+export class Gateway {
+  readonly #options: GatewayOptions;
+  #config: GatewayConfig;
+  readonly #wheel: TimerWheel;
+  readonly #client: UpstreamClient;
+  readonly #budget: BufferBudget;
+  readonly #keys: KeyRing;
+  readonly #keyAdmin: KeyAdmin;
+  readonly #audit: AuditSink;
+  readonly #tracer: Tracer;
+  readonly #metrics: ReturnType<typeof createGatewayMetrics>;
+  readonly #registry: UpstreamRegistry;
+  readonly #calls = new Set<AdmittedCall>();
+  readonly #edge: EdgeServer;
+  readonly #processMetrics: Disposable;
+  #draining = false;
+  #reload: { ok: boolean; message: string | null } = { ok: true, message: null };
+  #address = "";
+
+  static async start(options: GatewayOptions): Promise<Gateway> {
+    const { config, clock, log, version } = options;
+    const wheel = new TimerWheel(clock);
+    const [audit, tracer, client] = await Promise.all([
+      openSqliteAudit({ path: join(config.dataDir, "audit.db"), max: config.auditEventsMax, clock, log }),
+      openTracer(config.otel, version, { clock, log }),
+      makeClient(config, clock, wheel),
+    ]);
+    const gateway = new Gateway(options, { wheel, audit, tracer, client });
+    const address = await gateway.#edge.listen(config.listen.host, config.listen.port);
+    gateway.#address = formatListen({ host: config.listen.host, port: address.port });
+    return gateway;
+  }
+
+  private constructor(options: GatewayOptions, opened: { wheel: TimerWheel; audit: AuditSink; tracer: Tracer; client: UpstreamClient }) {
+    const { config, clock, random, log, version } = options;
+    this.#options = options;
+    this.#config = config;
+    this.#wheel = opened.wheel;
+    this.#audit = opened.audit;
+    this.#tracer = opened.tracer;
+    this.#client = opened.client;
+    this.#budget = new BufferBudget(config.maxBufferedBytes);
+    this.#keys = new KeyRing(clock, { config: config.auth.keys, session: options.sessionKeys ?? [] });
+    this.#keyAdmin = { ring: this.#keys, stored: new StoredKeys(config.dataDir), clock };
+    loadStoredKeys(this.#keyAdmin);
+    const metricsRegistry = new Registry();
+    this.#metrics = createGatewayMetrics(metricsRegistry, version);
+    this.#processMetrics = collectProcessMetrics(this.#metrics.collected, clock);
+    this.#registry = new UpstreamRegistry({ clock, wheel: this.#wheel, random, log, client: this.#client, metrics: this.#metrics });
+    this.#registry.apply(config.upstreams);
+    let callIds = 0;
+    const shared = { clock, log, audit: this.#audit, config: () => this.#config, draining: () => this.#draining, registry: this.#registry };
+    const inference = new InferenceHandler({
+      ...shared,
+      wheel: this.#wheel,
+      metrics: this.#metrics,
+      tracer: this.#tracer,
+      client: this.#client,
+      budget: this.#budget,
+      limiter: new KeyLimiter(),
+      calls: this.#calls,
+      nextCallId: () => (callIds += 1),
+      endpointHeader: () => this.#config.endpointHeader,
+    });
+    const own = new OwnRoutes({
+      ...shared,
+      metricsRegistry,
+      keyAdmin: () => this.#keyAdmin,
+      lastReload: () => this.#reload,
+      startedAt: clock.wall(),
+      version,
+    });
+    const dispatcher = new Dispatcher({
+      clock,
+      keys: this.#keys,
+      metrics: this.#metrics,
+      config: () => this.#config,
+      nextRequestId: requestIds(),
+      handle: (context, expectsContinue) => {
+        const { handler } = context.route;
+        if (handler === "inference") inference.handleModelRoute(context, expectsContinue);
+        else if (handler === "upstream") inference.handleUpstreamRoute(context, expectsContinue);
+        else own.handle(context, handler);
+      },
+    });
+    this.#edge = new EdgeServer(dispatcher, config.http, config.maxConnections);
+    dispatcher.edge = this.#edge;
+    collectGatewayMetrics(this.#metrics.collected, {
+      ...shared,
+      tracer: this.#tracer,
+      budget: this.#budget,
+      client: this.#client,
+      clientConnections: () => this.#edge.connections,
+      logLost: options.logLost ?? (() => 0),
+    });
+  }
+
+  /** HOST:PORT as bound. */
+  get address(): string {
+    return this.#address;
+  }
+
+  /** The whole endpoint list of one upstream, as it should be from now on: what the control plane's feed calls. */
+  applyEndpoints(upstreamId: string, endpoints: GatewayConfig["upstreams"][number]["endpoints"]): boolean {
+    const upstream = this.#registry.byId(upstreamId);
+    upstream?.applyEndpoints(endpoints);
+    return upstream !== undefined;
+  }
+
+  /** A new valid configuration: swapped in whole; who started under the old one ends under it. */
+  applyConfig(config: GatewayConfig): void {
+    this.#config = config;
+    this.#keys.replace("config", config.auth.keys);
+    this.#budget.setMax(config.maxBufferedBytes);
+    this.#edge.setConnectionsMax(config.maxConnections);
+    this.#registry.apply(config.upstreams);
+    this.#reload = { ok: true, message: null };
+    this.#metrics.configReloaded("applied");
+    this.#options.log.info("config.applied", { upstreams: config.upstreams.length, keys: config.auth.keys.length });
+  }
+
+  /** A new configuration was invalid: the old one stays, and says so where the operator looks. */
+  refuseConfig(message: string): void {
+    this.#reload = { ok: false, message };
+    this.#metrics.configReloaded("refused");
+    this.#options.log.error("config.refused", { message });
+  }
+
+  /** Graceful stop. Resolves when all is written; aborting `hurry` ends what still runs at once. */
+  async stop(hurry: AbortSignal): Promise<void> {
+    const { clock, log } = this.#options;
+    this.#draining = true;
+    log.info("gateway.draining", { running: this.#calls.size, drain_s: this.#config.drainMs / 1000 });
+    this.#registry.drain();
+    this.#edge.closeIdle();
+    const until = clock.mono() + this.#config.drainMs;
+    const never = new AbortController().signal;
+    while (this.#calls.size > 0 && clock.mono() < until && !hurry.aborted) await clock.sleep(DRAIN_LOOK_MS, never);
+    const cut = this.#calls.size;
+    for (const call of [...this.#calls]) call.abortForDrain();
+    const closed = this.#edge.close();
+    await Promise.race([closed, clock.sleep(LAST_BYTES_MS, never)]);
+    this.#edge.destroyAll();
+    this.#registry.dispose();
+    this.#client.close();
+    this.#processMetrics[Symbol.dispose]();
+    this.#keyAdmin.stored.close();
+    await Promise.all([this.#audit.close(), this.#tracer.close()]);
+    log.info("gateway.stopped", { cut });
+  }
+}
+
+async function makeClient(config: GatewayConfig, clock: Clock, wheel: TimerWheel): Promise<UpstreamClient> {
+  if (config.upstreamClient === "net") return new NetUpstreamClient({ clock, wheel });
+  const { UndiciUpstreamClient } = await import("./upstream/undici-client.ts");
+  return new UndiciUpstreamClient({ clock, wheel });
+}

@@ -1,0 +1,120 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { GatewayConfig } from "../../contract/gateway-config.ts";
+import type { Dialect } from "../../contract/error-body.ts";
+import { checkRequestHeaders, saneRequestId } from "../../decide/http/header-rules.ts";
+import { canonicalPath } from "../../decide/http/request-line.ts";
+import type { Clock } from "../../kernel/clock.ts";
+import type { ErrorCode } from "../../kernel/errors.ts";
+import { readCredential } from "../auth/credentials.ts";
+import type { KeyRing } from "../auth/key-ring.ts";
+import { ANONYMOUS, type RequestKey } from "../auth/request-key.ts";
+import { headerValue } from "../calls/answer-headers.ts";
+import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
+import type { EdgeHandlers, EdgeServer } from "./edge-server.ts";
+import type { RequestContext } from "./request-context.ts";
+import { matchRoute, type Route } from "./routes.ts";
+import { sendError } from "./send-error.ts";
+
+export interface DispatcherDeps {
+  readonly clock: Clock;
+  readonly keys: KeyRing;
+  readonly metrics: GatewayMetrics;
+  readonly config: () => GatewayConfig;
+  readonly nextRequestId: () => string;
+  readonly handle: (context: RequestContext, expectsContinue: boolean) => void;
+}
+
+type KeyOutcome =
+  | { readonly kind: "ok"; readonly key: RequestKey }
+  | { readonly kind: "refused"; readonly code: ErrorCode; readonly message: string; readonly retryAfterMs?: number };
+
+/**
+ * From a request's head to its handler. The order is fixed: framing, target, route, key, role. The path is computed once, and
+ * the one that permission judged is the one that is used from there on.
+ */
+export class Dispatcher implements EdgeHandlers {
+  readonly #deps: DispatcherDeps;
+  edge: EdgeServer | null = null;
+
+  constructor(deps: DispatcherDeps) {
+    this.#deps = deps;
+  }
+
+  onRefusedBytes(code: ErrorCode): void {
+    this.#deps.metrics.forUpstream(null).refused(code);
+  }
+
+  onRequest(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
+    const { clock } = this.#deps;
+    const arrivedAt = clock.mono();
+    const headers = checkRequestHeaders(req.rawHeaders, req.httpVersion);
+    if (headers.kind === "bad") return this.#refuseEdge(res, headers.code, headers.why);
+    const target = canonicalPath(req.url ?? "");
+    if (target.kind === "tooLong") return this.#refuseEdge(res, "URI_TOO_LONG", "the request target is longer than 8 KiB");
+    if (target.kind === "bad") return this.#refuseEdge(res, "BAD_REQUEST", target.why);
+    const requestId = saneRequestId(headerValue(req.rawHeaders, "x-request-id")) ?? this.#deps.nextRequestId();
+    const match = matchRoute(req.method ?? "", target.path);
+    if (match.kind !== "route") {
+      const unknown = match.kind === "unknown";
+      this.#refuse(res, unknown ? "ROUTE_UNKNOWN" : "METHOD_NOT_ALLOWED", unknown ? "there is no such route" : `this route takes ${match.allow}`, requestId, "openai", {
+        allow: unknown ? undefined : match.allow,
+      });
+      return;
+    }
+    const { route, rest } = match;
+    const found = this.#keyOf(req, route);
+    if (found.kind === "refused") return this.#refuse(res, found.code, found.message, requestId, route.dialect, { retryAfterMs: found.retryAfterMs });
+    this.#deps.handle(
+      { req, res, requestId, route, path: target.path, query: target.query, rest, key: found.key, dialect: route.dialect, arrivedAt, arrivedWall: clock.wall() },
+      expectsContinue,
+    );
+  }
+
+  #keyOf(req: IncomingMessage, route: Route): KeyOutcome {
+    const config = this.#deps.config();
+    const credential = readCredential(req.rawHeaders, req.url ?? "");
+    if (credential.kind === "bad") return { kind: "refused", code: "BAD_REQUEST", message: credential.why };
+    if (route.access === "open" || config.auth.mode === "none") return { kind: "ok", key: ANONYMOUS };
+    if (route.access === "scrape" && config.metricsPublic) return { kind: "ok", key: ANONYMOUS };
+    if (credential.kind === "none") return this.#denied("missing", "UNAUTHORIZED", "send your key as `Authorization: Bearer KEY`");
+    const check = this.#deps.keys.check(credential.value, req.socket.remoteAddress ?? "");
+    switch (check.kind) {
+      case "wrong":
+        return this.#denied("unknown", "UNAUTHORIZED", "the key is not valid");
+      case "expired":
+        return this.#denied("expired", "UNAUTHORIZED", "the key has expired");
+      case "throttled":
+        return { ...this.#denied("rate_limited", "RATE_LIMITED", "too many wrong keys came from this address"), retryAfterMs: check.retryAfterMs };
+      default: {
+        const roles = route.access === "scrape" ? SCRAPERS : route.access;
+        if (roles.includes(check.key.role)) return { kind: "ok", key: check.key };
+        return this.#denied("forbidden", "FORBIDDEN", `a key with role ${check.key.role} may not use this route`);
+      }
+    }
+  }
+
+  #denied(why: Parameters<GatewayMetrics["authFailed"]>[0], code: ErrorCode, message: string): Extract<KeyOutcome, { kind: "refused" }> {
+    this.#deps.metrics.authFailed(why);
+    return { kind: "refused", code, message };
+  }
+
+  /** The framing or the target is in doubt, so the connection is of no further use. */
+  #refuseEdge(res: ServerResponse, code: ErrorCode, why: string): void {
+    this.#deps.metrics.forUpstream(null).refused(code);
+    this.edge?.refuse(res, code, why);
+  }
+
+  #refuse(
+    res: ServerResponse,
+    code: ErrorCode,
+    message: string,
+    requestId: string,
+    dialect: Dialect,
+    facts: { readonly allow?: string | undefined; readonly retryAfterMs?: number | undefined },
+  ): void {
+    this.#deps.metrics.forUpstream(null).refused(code);
+    sendError(res, code, message, { dialect, requestId, ...facts });
+  }
+}
+
+const SCRAPERS = ["metrics", "operator", "admin"] as const;

@@ -1,0 +1,282 @@
+import type { RequestOutcome } from "../../contract/audit-event.ts";
+import type { GatewayConfig } from "../../contract/gateway-config.ts";
+import type { RequestClass } from "../../contract/request-class.ts";
+import { parseClass, parseTimeoutMs } from "../../decide/http/header-rules.ts";
+import { JsonTopScan, stringField } from "../../decide/http/json-scan.ts";
+import type { ScannedObject } from "../../decide/http/json-splice.ts";
+import { MultipartScan, parseBoundary } from "../../decide/http/multipart-scan.ts";
+import { assertNever } from "../../kernel/assert-never.ts";
+import { asMono, type MonoMs } from "../../kernel/clock.ts";
+import type { ErrorCode } from "../../kernel/errors.ts";
+import type { KeyLimiter } from "../auth/key-limits.ts";
+import { AdmittedCall } from "../calls/admitted-call.ts";
+import { headerValue } from "../calls/answer-headers.ts";
+import type { CallDeps } from "../calls/call-deps.ts";
+import { recordCall } from "../calls/call-record.ts";
+import type { PreparedRequest } from "../calls/prepared-request.ts";
+import type { Upstream } from "../upstreams/upstream.ts";
+import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
+import { RequestBody, type BodyEnd } from "./request-body.ts";
+import type { RequestContext } from "./request-context.ts";
+import { sendError } from "./send-error.ts";
+
+export interface InferenceDeps extends CallDeps {
+  readonly registry: UpstreamRegistry;
+  readonly limiter: KeyLimiter;
+  readonly config: () => GatewayConfig;
+  readonly draining: () => boolean;
+  /** Calls that wait or run, so that a stop can wait for them. */
+  readonly calls: Set<AdmittedCall>;
+}
+
+/** Members that routing, admission or a splice may need. A second one of any of them is refused. */
+const WANTED = ["model", "stream", "stream_options", "priority"] as const;
+const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS", "PUT", "DELETE"]);
+
+/** A request whose head is good, on the way to an upstream. */
+interface Arriving {
+  readonly context: RequestContext;
+  readonly class: RequestClass;
+  readonly deadline: MonoMs | undefined;
+  /** Null for routes whose upstream the body's model names. */
+  readonly upstream: Upstream | null;
+  readonly path: string;
+}
+
+type Scanned =
+  | { readonly kind: "json"; readonly model: string; readonly stream: boolean; readonly scan: ScannedObject }
+  | { readonly kind: "form"; readonly model: string; readonly stream: boolean }
+  | { readonly kind: "opaque" }
+  | { readonly kind: "bad"; readonly code: "BAD_JSON" | "BAD_REQUEST"; readonly why: string; readonly param?: string };
+
+interface BodyScanner {
+  push(chunk: Buffer): void;
+  end(): Scanned;
+}
+
+/** Routes by the body's model, and `/upstreams/{id}/…`: reads the body, finds the upstream, asks for a slot. */
+export class InferenceHandler {
+  readonly #deps: InferenceDeps;
+
+  constructor(deps: InferenceDeps) {
+    this.#deps = deps;
+  }
+
+  /** A route whose model stands in the body. */
+  handleModelRoute(context: RequestContext, expectsContinue: boolean): void {
+    this.#begin(context, null, context.path, expectsContinue);
+  }
+
+  /** `/upstreams/{id}/path`. */
+  handleUpstreamRoute(context: RequestContext, expectsContinue: boolean): void {
+    const slash = context.rest.indexOf("/");
+    const id = slash < 0 ? context.rest : context.rest.slice(0, slash);
+    const upstream = this.#deps.registry.byId(id);
+    if (upstream === undefined || upstream.settings.kind !== "http") {
+      this.#refuse(context, "UPSTREAM_UNKNOWN", `there is no upstream ${JSON.stringify(id)} of kind http`, { param: "id" });
+      return;
+    }
+    const allowed = context.key.allowsModel(id) || upstream.settings.models.some((model) => context.key.allowsModel(model));
+    if (!allowed) this.#refuse(context, "MODEL_FORBIDDEN", `this key may not use the upstream ${JSON.stringify(id)}`, { upstream });
+    else this.#begin(context, upstream, slash < 0 ? "/" : context.rest.slice(slash), expectsContinue);
+  }
+
+  #begin(context: RequestContext, upstream: Upstream | null, path: string, expectsContinue: boolean): void {
+    const now = this.#deps.clock.mono();
+    if (this.#deps.draining()) return this.#refuse(context, "DRAINING", "the gateway is stopping", { upstream });
+    const raw = context.req.rawHeaders;
+    const asked = parseClass(headerValue(raw, "x-yardmaster-class"));
+    if (asked.kind === "unknown") return this.#refuse(context, "CLASS_UNKNOWN", "x-yardmaster-class is not interactive, system or batch", { upstream });
+    const requestClass = asked.kind === "class" ? asked.class : (context.key.classes[0] ?? "interactive");
+    if (!context.key.classes.includes(requestClass)) return this.#refuse(context, "CLASS_FORBIDDEN", `this key may not use class ${requestClass}`, { upstream });
+    const timeout = parseTimeoutMs(headerValue(raw, "x-request-timeout-ms"));
+    if (timeout.kind === "bad") return this.#refuse(context, "BAD_REQUEST", "x-request-timeout-ms is not a whole number of milliseconds above 0", { upstream });
+    const limited = this.#deps.limiter.enter(context.key.id, context.key.limits, now);
+    if (limited.kind === "limited") {
+      return this.#refuse(context, "RATE_LIMITED", `the key's ${limited.limit} is reached`, { upstream, retryAfterMs: limited.retryAfterMs });
+    }
+    const deadline = timeout.kind === "ms" ? asMono(context.arrivedAt + timeout.ms) : undefined;
+    this.#readBody({ context, class: requestClass, deadline, upstream, path }, expectsContinue);
+  }
+
+  #readBody(arriving: Arriving, expectsContinue: boolean): void {
+    const { context, upstream } = arriving;
+    const raw = context.req.rawHeaders;
+    const scanner = upstream === null ? scannerFor(headerValue(raw, "content-type"), headerValue(raw, "content-encoding")) : OPAQUE;
+    if (scanner.kind === "bad") {
+      this.#deps.limiter.leave(context.key.id);
+      return this.#refuse(context, scanner.code, scanner.why, { upstream });
+    }
+    const length = headerValue(raw, "content-length");
+    const chunked = headerValue(raw, "transfer-encoding") !== undefined;
+    const declared = chunked ? undefined : Number(length ?? 0);
+    const { clock, wheel, budget } = this.#deps;
+    const config = this.#deps.config();
+    const body = new RequestBody(context.req, { clock, wheel, budget, bytesMax: config.maxBodyBytes, idleMs: config.http.bodyIdleMs });
+    if (expectsContinue && (declared ?? 0) <= config.maxBodyBytes) context.res.writeContinue();
+    body.collect(
+      declared,
+      (chunk) => scanner.scanner.push(chunk),
+      (end) => this.#onBody(arriving, scanner.scanner, body, end, length !== undefined || chunked),
+    );
+  }
+
+  #onBody(arriving: Arriving, scanner: BodyScanner, body: RequestBody, end: BodyEnd, hasBody: boolean): void {
+    const { context } = arriving;
+    const memory = new BodyMemory(() => this.#deps.budget.give(body.takenBytes));
+    const refuse = (code: ErrorCode, why: string, facts: RefusalFacts = {}): void => {
+      memory.free();
+      this.#deps.limiter.leave(context.key.id);
+      this.#refuse(context, code, why, { class: arriving.class, upstream: arriving.upstream, ...facts });
+    };
+    switch (end.kind) {
+      case "whole":
+        break;
+      case "tooLarge":
+        return refuse("BODY_TOO_LARGE", `the body is larger than ${end.bytesMax} bytes (max_body_bytes)`);
+      case "noMemory":
+        return refuse("QUEUE_FULL", "the memory for request bodies is full (max_buffered_bytes)");
+      case "tooSlow":
+        return refuse("REQUEST_TIMEOUT", "the body came too slowly");
+      case "clientGone":
+        return refuse("CLIENT_CLOSED", "the client left while sending its body");
+      default:
+        assertNever(end, "end of a body");
+    }
+    const scanned = scanner.end();
+    if (scanned.kind === "bad") return refuse(scanned.code, scanned.why, { param: scanned.param });
+    const model = scanned.kind === "opaque" ? "" : scanned.model;
+    const upstream = arriving.upstream ?? this.#deps.registry.byModel(model);
+    if (upstream === undefined || (arriving.upstream === null && upstream.settings.kind === "http")) {
+      return refuse("MODEL_UNKNOWN", `the model ${JSON.stringify(model.slice(0, 200))} does not exist`, { param: "model" });
+    }
+    if (arriving.upstream === null && !context.key.allowsModel(model)) {
+      return refuse("MODEL_FORBIDDEN", `this key may not use the model ${JSON.stringify(model.slice(0, 200))}`, { param: "model" });
+    }
+    if (upstream.settings.external && !context.key.allowExternal) {
+      return refuse("EXTERNAL_UPSTREAM_FORBIDDEN", "this key's data may not leave the house", { upstream });
+    }
+    const away = upstream.unavailable(model);
+    if (away !== null) return refuse("UPSTREAM_UNAVAILABLE", `no endpoint can take work: ${away.reason}`, { upstream, retryAfterMs: away.retryAfterMs });
+    this.#ask(context, upstream, {
+      class: arriving.class,
+      model,
+      method: context.req.method ?? "POST",
+      path: arriving.path,
+      query: context.query,
+      chunks: end.chunks,
+      bytes: hasBody ? end.bytes : undefined,
+      wantsStream: scanned.kind !== "opaque" && scanned.stream,
+      scan: scanned.kind === "json" ? scanned.scan : null,
+      idempotent: arriving.upstream === null || SAFE_METHODS.has(context.req.method ?? ""),
+      deadline: arriving.deadline,
+      wantsQueueEvents: headerValue(context.req.rawHeaders, "x-yardmaster-queue-events") === "1",
+      memory,
+    });
+  }
+
+  #ask(context: RequestContext, upstream: Upstream, request: PreparedRequest): void {
+    const raw = context.req.rawHeaders;
+    const span = this.#deps.tracer.start(headerValue(raw, "traceparent"), headerValue(raw, "tracestate"), `${request.method} ${context.route.pattern}`, context.arrivedWall);
+    const call: AdmittedCall = new AdmittedCall(this.#deps, context, upstream, request, span, () => {
+      this.#deps.calls.delete(call);
+      this.#deps.limiter.leave(context.key.id);
+    });
+    this.#deps.calls.add(call);
+    call.start();
+  }
+
+  #refuse(context: RequestContext, code: ErrorCode, message: string, facts: RefusalFacts): void {
+    const outcome: RequestOutcome = code === "CLIENT_CLOSED" ? "client_aborted" : "refused";
+    if (outcome === "refused") this.#deps.metrics.forUpstream(facts.upstream?.settings.id ?? null).refused(code);
+    const status = sendError(context.res, code, message, {
+      dialect: context.dialect,
+      requestId: context.requestId,
+      param: facts.param,
+      retryAfterMs: facts.retryAfterMs,
+      upstreamId: facts.upstream?.settings.id,
+    });
+    recordCall(this.#deps, context, {
+      upstream: facts.upstream ?? null,
+      endpoint: null,
+      class: facts.class ?? null,
+      model: null,
+      outcome,
+      code,
+      status,
+      queueMs: null,
+      firstByteMs: null,
+      usage: null,
+      bytesIn: 0,
+      bytesOut: 0,
+      attempts: 0,
+      span: null,
+    });
+  }
+}
+
+interface RefusalFacts {
+  readonly class?: RequestClass;
+  readonly upstream?: Upstream | null;
+  readonly param?: string | undefined;
+  readonly retryAfterMs?: number;
+}
+
+/** Gives a body's memory back once, whoever comes first: a commit, an end or a refusal. */
+class BodyMemory {
+  #give: (() => void) | null;
+
+  constructor(give: () => void) {
+    this.#give = give;
+  }
+
+  free(): void {
+    this.#give?.();
+    this.#give = null;
+  }
+}
+
+const OPAQUE: { readonly kind: "ok"; readonly scanner: BodyScanner } = { kind: "ok", scanner: { push: () => {}, end: () => ({ kind: "opaque" }) } };
+
+function scannerFor(
+  contentType: string | undefined,
+  contentEncoding: string | undefined,
+): { readonly kind: "ok"; readonly scanner: BodyScanner } | { readonly kind: "bad"; readonly code: "BAD_REQUEST"; readonly why: string } {
+  if (contentEncoding !== undefined && contentEncoding.toLowerCase() !== "identity") return { kind: "bad", code: "BAD_REQUEST", why: "a compressed request body can't be routed by its model: send it uncompressed" };
+  const boundary = parseBoundary(contentType);
+  if (boundary.kind === "bad") return { kind: "bad", code: "BAD_REQUEST", why: boundary.why };
+  return { kind: "ok", scanner: boundary.kind === "ok" ? formScanner(boundary.boundary) : jsonScanner() };
+}
+
+function jsonScanner(): BodyScanner {
+  const scan = new JsonTopScan(WANTED);
+  return {
+    push: (chunk) => scan.push(chunk),
+    end: () => {
+      const result = scan.end();
+      if (result.kind === "invalid") return { kind: "bad", code: "BAD_JSON", why: `the body can't be read: ${result.why} (byte ${result.offset})` };
+      const model = stringField(result.fields, "model");
+      if (model === undefined) return missingModel(result.fields.has("model"));
+      return { kind: "json", model, stream: result.fields.get("stream")?.text === "true", scan: result };
+    },
+  };
+}
+
+function formScanner(boundary: string): BodyScanner {
+  const scan = new MultipartScan(boundary);
+  return {
+    push: (chunk) => scan.push(chunk),
+    end: () => {
+      const result = scan.end();
+      if (result.kind === "invalid") return { kind: "bad", code: "BAD_REQUEST", why: `the form can't be read: ${result.why}` };
+      return result.model === undefined ? missingModel(false) : { kind: "form", model: result.model, stream: result.stream === "true" };
+    },
+  };
+}
+
+const missingModel = (present: boolean): Scanned => ({
+  kind: "bad",
+  code: "BAD_REQUEST",
+  why: present ? "`model` is not a string" : "`model` is missing: it says where the request goes",
+  param: "model",
+});

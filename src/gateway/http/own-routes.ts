@@ -1,0 +1,161 @@
+import type { IncomingMessage } from "node:http";
+import type { GatewayConfig } from "../../contract/gateway-config.ts";
+import { decodeId } from "../../decide/http/request-line.ts";
+import { assertNever } from "../../kernel/assert-never.ts";
+import type { Clock, EpochMs } from "../../kernel/clock.ts";
+import { ERRORS, YardmasterError } from "../../kernel/errors.ts";
+import type { Logger } from "../../kernel/log.ts";
+import type { AuditSink } from "../audit/audit-sink.ts";
+import { parseAuditQuery, renderAuditPage } from "../audit/audit-route.ts";
+import { createKey, listKeys, revokeKey, rotateKey, type KeyAdmin } from "../auth/admin-keys.ts";
+import { headerValue } from "../calls/answer-headers.ts";
+import type { Registry } from "../metrics/registry.ts";
+import { CONTENT_TYPE, negotiateFormat } from "../metrics/render.ts";
+import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
+import { upstreamHealth } from "../views/health-view.ts";
+import { findModel, listModels } from "../views/models-view.ts";
+import type { RequestContext } from "./request-context.ts";
+import type { Handler } from "./routes.ts";
+import { sendError } from "./send-error.ts";
+
+export interface OwnRoutesDeps {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly registry: UpstreamRegistry;
+  readonly audit: AuditSink;
+  readonly metricsRegistry: Registry;
+  readonly keyAdmin: () => KeyAdmin;
+  readonly config: () => GatewayConfig;
+  readonly draining: () => boolean;
+  readonly lastReload: () => { readonly ok: boolean; readonly message: string | null };
+  readonly startedAt: EpochMs;
+  readonly version: string;
+}
+
+const ADMIN_BODY_BYTES_MAX = 64 * 1024;
+
+/** The gateway's own answers: what it is, how it is, and what an operator may ask of it. */
+export class OwnRoutes {
+  readonly #deps: OwnRoutesDeps;
+
+  constructor(deps: OwnRoutesDeps) {
+    this.#deps = deps;
+  }
+
+  handle(context: RequestContext, handler: Exclude<Handler, "inference" | "upstream">): void {
+    this.#answer(context, handler).catch((error: unknown) => {
+      const known = error instanceof YardmasterError;
+      if (!known) this.#deps.log.error("request.internal", { request: context.requestId, route: context.route.pattern, message: error instanceof Error ? error.message : String(error) });
+      sendError(context.res, known ? error.code : "INTERNAL", known ? error.message : "a fault in the gateway; the log has this request id", {
+        dialect: context.dialect,
+        requestId: context.requestId,
+      });
+    });
+  }
+
+  async #answer(context: RequestContext, handler: Exclude<Handler, "inference" | "upstream">): Promise<void> {
+    const { registry, startedAt, audit, clock } = this.#deps;
+    switch (handler) {
+      case "healthz":
+        return sendText(context, 200, "ok\n");
+      case "readyz":
+        return this.#readyz(context);
+      case "health":
+        return sendJson(context, 200, this.#health());
+      case "metrics": {
+        const format = negotiateFormat(headerValue(context.req.rawHeaders, "accept"));
+        return send(context, 200, CONTENT_TYPE[format], this.#deps.metricsRegistry.render(format));
+      }
+      case "models":
+        return sendJson(context, 200, { object: "list", data: listModels(registry, context.key, startedAt) });
+      case "model": {
+        const id = decodeId(context.rest) ?? context.rest;
+        const card = findModel(registry, context.key, id, startedAt);
+        if (card === undefined) throw new YardmasterError("MODEL_UNKNOWN", `the model ${JSON.stringify(id.slice(0, 200))} does not exist`);
+        return sendJson(context, 200, card);
+      }
+      case "auditQuery": {
+        const parsed = parseAuditQuery(new URLSearchParams(context.query), clock.wall());
+        if (parsed.kind === "bad") throw new YardmasterError("BAD_REQUEST", parsed.why);
+        return send(context, 200, "application/json", renderAuditPage(await audit.query(parsed.query)));
+      }
+      case "keysList":
+        return sendJson(context, 200, listKeys(this.#deps.keyAdmin()));
+      case "keysNew":
+        return sendJson(context, 201, createKey(this.#deps.keyAdmin(), await readJson(context.req)));
+      case "keyRevoke":
+        return sendJson(context, 200, revokeKey(this.#deps.keyAdmin(), keyIdOf(context)));
+      case "keyRotate":
+        return sendJson(context, 200, rotateKey(this.#deps.keyAdmin(), keyIdOf(context), await readJson(context.req)));
+      default:
+        assertNever(handler, "handler");
+    }
+  }
+
+  #readyz(context: RequestContext): void {
+    if (this.#deps.draining()) {
+      sendError(context.res, "DRAINING", "the gateway is stopping", { dialect: "openai", requestId: context.requestId });
+      return;
+    }
+    const upstreams = this.#deps.registry.all();
+    const able = upstreams.filter((upstream) => upstream.unavailable("") === null).length;
+    if (upstreams.length > 0 && able === 0) {
+      sendError(context.res, "UPSTREAM_UNAVAILABLE", "no upstream has an endpoint that can take work", { dialect: "openai", requestId: context.requestId });
+      return;
+    }
+    sendText(context, 200, `ready: ${able} of ${upstreams.length} upstreams can take work\n`);
+  }
+
+  #health(): Record<string, unknown> {
+    const { registry, clock, config, startedAt, version } = this.#deps;
+    const now = clock.mono();
+    return {
+      version,
+      started_at: new Date(startedAt).toISOString(),
+      coordination: config().coordination,
+      draining: this.#deps.draining(),
+      config: this.#deps.lastReload(),
+      audit: this.#deps.audit.stats(),
+      upstreams: registry.all().map((upstream) => upstreamHealth(upstream, now)),
+    };
+  }
+}
+
+const keyIdOf = (context: RequestContext): string => decodeId(context.rest) ?? context.rest;
+
+function send(context: RequestContext, status: number, contentType: string, text: string): void {
+  if (context.res.destroyed) return;
+  context.res.writeHead(status, [
+    "content-type", contentType,
+    "cache-control", "no-store",
+    "x-content-type-options", "nosniff",
+    "x-request-id", context.requestId,
+    "content-length", String(Buffer.byteLength(text)),
+  ]);
+  context.res.end(text);
+}
+
+const sendText = (context: RequestContext, status: number, text: string): void => send(context, status, "text/plain; charset=utf-8", text);
+const sendJson = (context: RequestContext, status: number, value: unknown): void => send(context, status, "application/json", JSON.stringify(value));
+
+function readJson(req: IncomingMessage): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    const parts: Buffer[] = [];
+    let bytes = 0;
+    req.on("data", (chunk: Buffer) => {
+      bytes += chunk.length;
+      if (bytes <= ADMIN_BODY_BYTES_MAX) parts.push(chunk);
+    });
+    req.on("error", () => reject(new YardmasterError("BAD_REQUEST", "the body broke off")));
+    req.on("end", () => {
+      if (bytes > ADMIN_BODY_BYTES_MAX) return reject(new YardmasterError("BODY_TOO_LARGE", ERRORS.BODY_TOO_LARGE.meaning));
+      const text = Buffer.concat(parts).toString("utf8");
+      if (text.trim() === "") return resolve(undefined);
+      try {
+        resolve(JSON.parse(text));
+      } catch (cause) {
+        reject(new YardmasterError("BAD_JSON", "the body is not JSON", { cause }));
+      }
+    });
+  });
+}

@@ -1,0 +1,23 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Dialect } from "../../contract/error-body.ts";
+import type { EpochMs, MonoMs } from "../../kernel/clock.ts";
+import type { RequestKey } from "../auth/request-key.ts";
+import type { Route } from "./routes.ts";
+
+/** What is known of a request once its head was read and its key checked. */
+export interface RequestContext {
+  readonly req: IncomingMessage;
+  readonly res: ServerResponse;
+  readonly requestId: string;
+  readonly route: Route;
+  /** Canonical path without the query. */
+  readonly path: string;
+  /** With the question mark, or empty. */
+  readonly query: string;
+  /** What follows the route's prefix, for routes that have one. */
+  readonly rest: string;
+  readonly key: RequestKey;
+  readonly dialect: Dialect;
+  readonly arrivedAt: MonoMs;
+  readonly arrivedWall: EpochMs;
+}

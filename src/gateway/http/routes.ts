@@ -1,0 +1,129 @@
+import type { Dialect } from "../../contract/error-body.ts";
+import type { Role } from "../../contract/roles.ts";
+
+/** How a stream of this route shows that it ended well; `none`: a regular end is enough. */
+export type StreamEnd = "finishReason" | "none";
+
+export type Handler =
+  | "inference"
+  | "upstream"
+  | "models"
+  | "model"
+  | "healthz"
+  | "readyz"
+  | "health"
+  | "metrics"
+  | "auditQuery"
+  | "keysList"
+  | "keysNew"
+  | "keyRevoke"
+  | "keyRotate";
+
+/**
+ * One row drives dispatch and permission: what is not in the table does not exist, and a role that a row does not name is
+ * refused. `access: "open"` needs no key. `"scrape"` needs none on loopback unless configured otherwise.
+ */
+export interface Route {
+  /** Exact path, or a prefix when it ends in `*`. Also the route's name in audit and metrics. */
+  readonly pattern: string;
+  readonly methods: readonly string[] | "any";
+  readonly handler: Handler;
+  readonly access: "open" | "scrape" | readonly Role[];
+  readonly dialect: Dialect;
+  readonly streamEnd: StreamEnd;
+}
+
+const CLIENTS: readonly Role[] = ["client", "operator", "admin"];
+const OPERATORS: readonly Role[] = ["operator", "admin"];
+const ADMINS: readonly Role[] = ["admin"];
+
+const inference = (pattern: string, streamEnd: StreamEnd = "none", dialect: Dialect = "openai"): Route => ({
+  pattern,
+  methods: ["POST"],
+  handler: "inference",
+  access: CLIENTS,
+  dialect,
+  streamEnd,
+});
+
+const own = (pattern: string, methods: readonly string[], handler: Handler, access: Route["access"]): Route => ({
+  pattern,
+  methods,
+  handler,
+  access,
+  dialect: "openai",
+  streamEnd: "none",
+});
+
+export const ROUTES: readonly Route[] = [
+  inference("/v1/chat/completions", "finishReason"),
+  inference("/v1/completions", "finishReason"),
+  inference("/v1/responses", "finishReason", "responses"),
+  inference("/v1/messages", "finishReason", "anthropic"),
+  inference("/v1/messages/count_tokens", "none", "anthropic"),
+  inference("/v1/embeddings"),
+  inference("/v1/rerank"),
+  inference("/v1/score"),
+  inference("/v1/classify"),
+  inference("/v1/moderations"),
+  inference("/v1/tokenize"),
+  inference("/v1/detokenize"),
+  inference("/v1/audio/speech"),
+  inference("/v1/audio/transcriptions"),
+  inference("/v1/audio/translations"),
+  inference("/v1/images/generations"),
+  inference("/v1/images/edits"),
+  inference("/v1/images/variations"),
+  own("/v1/models", ["GET"], "models", CLIENTS),
+  own("/v1/models/*", ["GET"], "model", CLIENTS),
+  { pattern: "/upstreams/*", methods: "any", handler: "upstream", access: CLIENTS, dialect: "openai", streamEnd: "none" },
+  own("/healthz", ["GET"], "healthz", "open"),
+  own("/readyz", ["GET"], "readyz", "open"),
+  own("/health", ["GET"], "health", OPERATORS),
+  own("/metrics", ["GET"], "metrics", "scrape"),
+  own("/admin/audit", ["GET"], "auditQuery", OPERATORS),
+  own("/admin/keys", ["GET"], "keysList", ADMINS),
+  own("/admin/keys", ["POST"], "keysNew", ADMINS),
+  own("/admin/keys/*/rotate", ["POST"], "keyRotate", ADMINS),
+  own("/admin/keys/*", ["DELETE"], "keyRevoke", ADMINS),
+  // Anything else under /v1 that has a model in its body: an engine may know more routes than this table.
+  inference("/v1/*"),
+];
+
+export type RouteMatch =
+  | { readonly kind: "route"; readonly route: Route; readonly rest: string }
+  | { readonly kind: "unknown" }
+  | { readonly kind: "methodNotAllowed"; readonly allow: string };
+
+const exact = new Map<string, Route[]>();
+const patterns: { readonly prefix: string; readonly suffix: string; readonly route: Route }[] = [];
+for (const route of ROUTES) {
+  const star = route.pattern.indexOf("*");
+  if (star < 0) exact.set(route.pattern, [...(exact.get(route.pattern) ?? []), route]);
+  else patterns.push({ prefix: route.pattern.slice(0, star), suffix: route.pattern.slice(star + 1), route });
+}
+
+const takes = (route: Route, method: string): boolean => route.methods === "any" || route.methods.includes(method);
+
+/** Methods that make no sense through a proxy, whatever the route. */
+const NEVER = new Set(["TRACE", "CONNECT"]);
+
+export function matchRoute(method: string, path: string): RouteMatch {
+  const routes = exact.get(path);
+  const allow = new Set<string>();
+  for (const route of routes ?? []) {
+    if (takes(route, method)) return { kind: "route", route, rest: "" };
+    if (route.methods !== "any") for (const name of route.methods) allow.add(name);
+  }
+  if (routes === undefined) {
+    for (const { prefix, suffix, route } of patterns) {
+      if (!path.startsWith(prefix) || !path.endsWith(suffix) || path.length <= prefix.length + suffix.length) continue;
+      if (takes(route, method) && !NEVER.has(method)) {
+        return { kind: "route", route, rest: path.slice(prefix.length, path.length - suffix.length) };
+      }
+      if (route.methods !== "any") for (const name of route.methods) allow.add(name);
+    }
+  }
+  if (allow.size > 0 || routes !== undefined) return { kind: "methodNotAllowed", allow: [...allow].join(", ") };
+  return { kind: "unknown" };
+}

@@ -1,0 +1,285 @@
+import { parseMetricsText } from "../../decide/telemetry/prometheus-text.ts";
+import type { BreakerState } from "../../decide/routing/breaker.ts";
+import { judgeStall } from "../../decide/routing/stall.ts";
+import { asMono, type Clock, type MonoMs, type Timer } from "../../kernel/clock.ts";
+import type { Logger } from "../../kernel/log.ts";
+import type { Random } from "../../kernel/random.ts";
+import type { UpstreamClient } from "../upstream/port.ts";
+import type { Endpoint } from "./endpoint.ts";
+import { fetchText, type Fetched } from "./fetch-text.ts";
+import type { Upstream } from "./upstream.ts";
+
+export interface WatchDeps {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Logger;
+  readonly client: UpstreamClient;
+}
+
+const TICK_MS = 1_000;
+const LINGER_TICK_MS = 250;
+const METRICS_BUSY_MS = 1_000;
+const METRICS_IDLE_MS = 5_000;
+const METRICS_TIMEOUT_MS = 2_000;
+const HEALTH_AWAY_MS = 1_000;
+const MODELS_MS = 60_000;
+const MODELS_RETRY_MS = 5_000;
+/** Probes that fail in a row before an idle endpoint counts as unhealthy: one lost packet is not a dead engine. */
+const FAILED_PROBES_MAX = 2;
+/** A call younger than this may not yet be in the engine's own count. */
+const COUNTED_AFTER_MS = 250;
+
+/**
+ * Watches one endpoint: health page, metrics, list of models, engines that work on after an abort, and stalls. Reads and
+ * writes the endpoint's state; what it means for routing is decided elsewhere.
+ *
+ * Invariants:
+ *   H1. At most one page of a kind is asked for at a time, whatever the engine does with it.
+ *   H2. A probe that is slow while the engine is busy changes nothing: progress tells, not a page (statement R5b).
+ */
+export class EndpointWatch {
+  readonly #upstream: Upstream;
+  readonly #endpoint: Endpoint;
+  readonly #deps: WatchDeps;
+  #timer: Timer | undefined;
+  #stopped = false;
+  #metricsDue = 0;
+  #healthDue = 0;
+  #modelsDue = 0;
+  #failedProbes = 0;
+  #breaker: BreakerState = "closed";
+  readonly #busy = new Set<"metrics" | "health" | "models">();
+  #warnedMetrics = false;
+
+  constructor(upstream: Upstream, endpoint: Endpoint, deps: WatchDeps) {
+    this.#upstream = upstream;
+    this.#endpoint = endpoint;
+    this.#deps = deps;
+    this.#arm(deps.random.next() * 100);
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    this.#timer?.cancel();
+  }
+
+  /** A call was aborted and the engine may work on: look at once. */
+  lookNow(): void {
+    this.#metricsDue = 0;
+    this.#timer?.cancel();
+    this.#arm(0);
+  }
+
+  #arm(ms: number): void {
+    if (this.#stopped) return;
+    this.#timer = this.#deps.clock.after(ms, () => {
+      const now = this.#deps.clock.mono();
+      this.#tick(now);
+      const base = this.#endpoint.lingers.length > 0 ? LINGER_TICK_MS : TICK_MS;
+      this.#arm(base * (0.9 + this.#deps.random.next() / 5));
+    });
+  }
+
+  #tick(now: MonoMs): void {
+    const active = this.#upstream.settings.health === "active";
+    this.#expireLingers(now);
+    this.#checkStall(now);
+    this.#followBreaker(now);
+    if (!active) return;
+    if (now >= this.#metricsDue) void this.#once("metrics", () => this.#readMetrics());
+    if (now >= this.#healthDue) void this.#once("health", () => this.#readHealth());
+    if (now >= this.#modelsDue) void this.#once("models", () => this.#readModels());
+  }
+
+  async #once(kind: "metrics" | "health" | "models", read: () => Promise<void>): Promise<void> {
+    if (this.#busy.has(kind)) return;
+    this.#busy.add(kind);
+    try {
+      await read();
+    } finally {
+      this.#busy.delete(kind);
+    }
+  }
+
+  #get(path: string, timeoutMs: number): Promise<Fetched> {
+    const endpoint = this.#endpoint;
+    const auth = this.#upstream.engineAuth;
+    return fetchText(this.#deps.client, this.#deps.clock, endpoint.target, endpoint.basePath + path, {
+      headers: ["host", endpoint.hostHeader, "accept", "text/plain;version=0.0.4, application/json;q=0.5, */*;q=0.1", ...(auth === undefined ? [] : ["authorization", auth])],
+      timeoutMs,
+    });
+  }
+
+  // Metrics, load, busy count
+
+  async #readMetrics(): Promise<void> {
+    const { adapter } = this.#upstream;
+    const endpoint = this.#endpoint;
+    const lingering = endpoint.lingers.length > 0;
+    const probe = adapter.busyProbe;
+    const path = lingering && probe !== null ? probe.path : adapter.metricsPath;
+    const startedAt = this.#deps.clock.mono();
+    this.#metricsDue = startedAt + (endpoint.inFlight > 0 ? METRICS_BUSY_MS : METRICS_IDLE_MS);
+    if (lingering) this.#metricsDue = startedAt;
+    if (path === null) return;
+    const settled = [...endpoint.running].filter((call) => startedAt - call.dispatchedAt > COUNTED_AFTER_MS);
+    const ownAtStart = endpoint.ownBusy;
+    const fetched = await this.#get(path, METRICS_TIMEOUT_MS);
+    if (this.#stopped || fetched.kind !== "answer" || fetched.status !== 200) return;
+    const now = this.#deps.clock.mono();
+    const stillRunning = settled.filter((call) => endpoint.running.has(call)).length;
+    const ownMost = Math.max(ownAtStart, endpoint.ownBusy);
+    if (lingering && probe !== null) {
+      const busy = probe.read(fetched.body);
+      if (busy !== undefined) this.#applyBusy(busy, stillRunning, ownMost, now);
+      return;
+    }
+    const parsed = parseMetricsText(fetched.body);
+    if (parsed.kind === "rejected") {
+      if (!this.#warnedMetrics) this.#deps.log.warn("engine.metrics_unreadable", { upstream: this.#upstream.settings.id, endpoint: endpoint.id, why: parsed.why });
+      this.#warnedMetrics = true;
+      return;
+    }
+    this.#warnedMetrics = false;
+    const load = adapter.readLoad(parsed.samples);
+    endpoint.report = { load, at: now };
+    if (load.steps !== undefined) {
+      const moved = endpoint.steps === null || endpoint.steps.value !== load.steps;
+      endpoint.steps = { value: load.steps, since: moved ? now : (endpoint.steps?.since ?? now), seenAt: now };
+    }
+    if (load.running !== undefined) this.#applyBusy(load.running, stillRunning, ownMost, now);
+  }
+
+  /**
+   * What the engine says it works on, against what is ours. Both bounds are on the safe side: a lingering slot is given
+   * back only when even the calls that surely count leave no room for it; work of others is only what no call of ours,
+   * seen at any time during the look, can explain.
+   */
+  #applyBusy(busy: number, stillRunning: number, ownMost: number, now: MonoMs): void {
+    const endpoint = this.#endpoint;
+    const lingering = Math.max(0, Math.ceil(busy) - stillRunning);
+    while (endpoint.lingers.length > lingering) endpoint.lingers.shift()?.onFree();
+    const external = Math.max(0, Math.floor(busy) - ownMost);
+    endpoint.externalAt = now;
+    if (external === endpoint.external) return;
+    const grown = external > endpoint.external;
+    endpoint.external = external;
+    if (!grown) this.#upstream.roomChanged();
+  }
+
+  #expireLingers(now: MonoMs): void {
+    const endpoint = this.#endpoint;
+    while ((endpoint.lingers[0]?.until ?? Number.POSITIVE_INFINITY) <= now) endpoint.lingers.shift()?.onFree();
+    if (endpoint.external > 0 && now - endpoint.externalAt > 2 * METRICS_IDLE_MS + METRICS_TIMEOUT_MS) {
+      endpoint.external = 0;
+      this.#upstream.roomChanged();
+    }
+  }
+
+  // Health
+
+  async #readHealth(): Promise<void> {
+    const endpoint = this.#endpoint;
+    const health = this.#upstream.adapter.health;
+    const startedAt = this.#deps.clock.mono();
+    if (health === null) {
+      this.#healthDue = Number.POSITIVE_INFINITY;
+      return;
+    }
+    const busyAndMoving = endpoint.running.size > 0 && !endpoint.stalled;
+    this.#healthDue = startedAt + (endpoint.health === "healthy" || endpoint.health === "unknown" ? health.everyMs : HEALTH_AWAY_MS);
+    const fetched = await this.#get(health.path, health.timeoutMs);
+    if (this.#stopped) return;
+    if (fetched.kind === "failed") {
+      this.#failedProbes += 1;
+      const refused = fetched.failure === "connect";
+      if (busyAndMoving && !refused) return;
+      if (this.#failedProbes >= FAILED_PROBES_MAX) this.#setHealth("unhealthy", fetched.message);
+      else this.#healthDue = this.#deps.clock.mono() + HEALTH_AWAY_MS;
+      return;
+    }
+    this.#failedProbes = 0;
+    const read = this.#upstream.adapter.readHealth(fetched.status, fetched.body);
+    if (read === "noPage") this.#setHealth("unknown", "");
+    else if (read === "healthy") this.#setHealth("healthy", "");
+    else this.#setHealth(read, `health page says ${fetched.status}`);
+  }
+
+  #setHealth(health: Endpoint["health"], reason: string): void {
+    const endpoint = this.#endpoint;
+    endpoint.healthReason = reason;
+    if (endpoint.health === health) return;
+    const wasAway = endpoint.health === "unhealthy" || endpoint.health === "loading";
+    endpoint.health = health;
+    this.#deps.log.info("endpoint.health", { upstream: this.#upstream.settings.id, endpoint: endpoint.id, health, reason });
+    if (wasAway) {
+      // Another process may listen there now: what the old one said and how it failed holds no longer.
+      endpoint.models = null;
+      endpoint.report = null;
+      endpoint.steps = null;
+      endpoint.stalled = false;
+      endpoint.stalledSince = undefined;
+      this.#modelsDue = 0;
+      this.#deps.client.closeOrigin(endpoint.target.origin);
+    }
+    this.#upstream.roomChanged();
+  }
+
+  async #readModels(): Promise<void> {
+    const path = this.#upstream.adapter.modelsPath;
+    this.#modelsDue = Number.POSITIVE_INFINITY;
+    if (path === null) return;
+    const fetched = await this.#get(path, METRICS_TIMEOUT_MS);
+    const models = fetched.kind === "answer" && fetched.status === 200 ? this.#upstream.adapter.readModels(fetched.body) : undefined;
+    this.#modelsDue = this.#deps.clock.mono() + (models === undefined ? MODELS_RETRY_MS : MODELS_MS);
+    if (models === undefined || this.#stopped) return;
+    this.#endpoint.models = new Set(models);
+    this.#upstream.roomChanged();
+  }
+
+  /** Time alone moves a breaker from open to half-open: who waits may go then. */
+  #followBreaker(now: MonoMs): void {
+    const state = this.#endpoint.breaker.state(now);
+    if (state === this.#breaker) return;
+    this.#breaker = state;
+    if (state === "halfOpen") this.#upstream.onBreakerMoved(this.#endpoint, state);
+  }
+
+  // Stalls
+
+  #checkStall(now: MonoMs): void {
+    const endpoint = this.#endpoint;
+    const verdict = judgeStall(
+      {
+        running: endpoint.running.size,
+        oldestSilentSince: oldestSilence(endpoint),
+        lastProgressAt: endpoint.lastProgressAt,
+        steps: endpoint.steps,
+        stalled: endpoint.stalled,
+        stalledSince: endpoint.stalledSince,
+      },
+      this.#upstream.settings.timeouts.stallMs,
+      now,
+    );
+    if (verdict === "stalled" && !endpoint.stalled) {
+      endpoint.stalled = true;
+      endpoint.stalledSince = now;
+      endpoint.breaker.trip("stalled", "no progress with requests in flight", now);
+      this.#deps.log.warn("endpoint.stalled", { upstream: this.#upstream.settings.id, endpoint: endpoint.id, in_flight: endpoint.inFlight });
+      this.#upstream.roomChanged();
+      for (const call of [...endpoint.running]) call.onStalled();
+    } else if (verdict !== "stalled" && endpoint.stalled) {
+      endpoint.stalled = false;
+      endpoint.stalledSince = undefined;
+      this.#deps.log.info("endpoint.moving", { upstream: this.#upstream.settings.id, endpoint: endpoint.id });
+      this.#upstream.roomChanged();
+    }
+  }
+}
+
+/** Since when the call that has waited longest has shown nothing; undefined with no call running. */
+function oldestSilence(endpoint: Endpoint): MonoMs | undefined {
+  let oldest = Number.POSITIVE_INFINITY;
+  for (const call of endpoint.running) oldest = Math.min(oldest, call.lastProgressAt ?? call.dispatchedAt);
+  return oldest === Number.POSITIVE_INFINITY ? undefined : asMono(oldest);
+}

@@ -1,0 +1,172 @@
+import { createHash } from "node:crypto";
+import type { EndpointSettings, UpstreamTimeouts } from "../../contract/gateway-config.ts";
+import type { EngineAdapter, EngineLoad } from "../../decide/engines/adapter.ts";
+import { Breaker } from "../../decide/routing/breaker.ts";
+import { exclusionReason, type EndpointView } from "../../decide/routing/choose-endpoint.ts";
+import { effectiveState } from "../../decide/routing/outlier.ts";
+import { assertNever } from "../../kernel/assert-never.ts";
+import type { MonoMs } from "../../kernel/clock.ts";
+import type { UpstreamTarget } from "../upstream/port.ts";
+
+/** A request that is on an endpoint. The stall check reads it, and aborts it when the endpoint is given up. */
+export interface RunningCall {
+  readonly dispatchedAt: MonoMs;
+  /** Time of the last complete event (streams) or read; undefined before the first. */
+  readonly lastProgressAt: MonoMs | undefined;
+  /** The endpoint is stalled: a call that has shown nothing to its client goes elsewhere; others stay. */
+  onStalled(): void;
+}
+
+export type EndpointHealth = "unknown" | "healthy" | "loading" | "unhealthy";
+
+export interface LoadReport {
+  readonly load: EngineLoad;
+  readonly at: MonoMs;
+}
+
+/** One engine process that works on after its client left; ends when the engine is seen free, or at `until`. */
+export interface Linger {
+  readonly since: MonoMs;
+  readonly until: MonoMs;
+  readonly onFree: () => void;
+}
+
+/**
+ * The live state of one base URL. Kept over reloads as long as the URL stays (statement R6). Written by the upstream that
+ * owns it and by its poller; read by routing.
+ */
+export class Endpoint {
+  readonly id: string;
+  /** Shown to clients: tells endpoints apart without telling an address. */
+  readonly publicId: string;
+  readonly url: string;
+  readonly target: UpstreamTarget;
+  /** For the `Host` header of requests to it. */
+  readonly hostHeader: string;
+  readonly basePath: string;
+  gpus: readonly string[];
+  slots: number;
+  /** Leaving: running requests end, new ones go elsewhere. */
+  draining = false;
+  guard: "pass" | "fail" = "pass";
+  health: EndpointHealth = "unknown";
+  healthReason = "";
+  stalled = false;
+  stalledSince: MonoMs | undefined;
+  ejected = false;
+  readonly breaker: Breaker;
+  /** Names the engine lists; null while unknown. */
+  models: ReadonlySet<string> | null = null;
+  report: LoadReport | null = null;
+  /** Work the engine does for others: its busy count above ours, while fresh. */
+  external = 0;
+  externalAt: MonoMs;
+  readonly running = new Set<RunningCall>();
+  readonly lingers: Linger[] = [];
+  /** Engine step counter as last seen, and since when it stands there. */
+  steps: { value: number; since: MonoMs; seenAt: MonoMs } | null = null;
+  lastProgressAt: MonoMs | undefined;
+  lastAskedAt: MonoMs | undefined;
+
+  constructor(settings: EndpointSettings, timeouts: UpstreamTimeouts, now: MonoMs) {
+    this.id = settings.id;
+    this.url = settings.url;
+    const host = settings.hostname.includes(":") ? `[${settings.hostname}]` : settings.hostname;
+    this.hostHeader = settings.port === (settings.protocol === "https:" ? 443 : 80) ? host : `${host}:${settings.port}`;
+    this.externalAt = now;
+    this.publicId = `ep-${createHash("sha256").update(settings.url).digest("hex").slice(0, 8)}`;
+    this.target = {
+      origin: settings.origin,
+      protocol: settings.protocol,
+      hostname: settings.hostname,
+      port: settings.port,
+      connectTimeoutMs: timeouts.connectMs,
+    };
+    this.basePath = settings.basePath;
+    this.slots = settings.slots;
+    this.gpus = settings.gpus;
+    this.breaker = new Breaker(now);
+  }
+
+  /** Slots taken here: running, and lingering after an abort. */
+  get inFlight(): number {
+    return this.running.size + this.booked + this.lingers.length;
+  }
+
+  /** Admitted, not yet sent. */
+  booked = 0;
+
+  /** `listed`: some endpoint of the upstream lists the model, so one that does not list it does not have it. */
+  serves(model: string, listed: boolean): boolean {
+    return !listed || this.models === null || this.models.has(model);
+  }
+
+  /** What the engine's own busy count may hold of ours: running calls, and those that linger. */
+  get ownBusy(): number {
+    return this.running.size + this.lingers.length;
+  }
+
+  view(now: MonoMs, model: string, listed: boolean): EndpointView {
+    const { report } = this;
+    return {
+      id: this.id,
+      slots: this.slots,
+      inFlight: this.inFlight,
+      external: this.external,
+      draining: this.draining,
+      guard: this.guard,
+      breaker: effectiveState(this.breaker, this.ejected, now),
+      probeFree: this.breaker.probeFree(now),
+      stalled: this.stalled,
+      health: this.health,
+      serves: this.serves(model, listed),
+      load: report === null ? null : { running: report.load.running, waiting: report.load.waiting, kvUse: report.load.kvUse, ageMs: now - report.at },
+    };
+  }
+
+  /** Why it takes nothing, apart from being full or being probed, which pass by themselves; null when it could. */
+  whyAway(now: MonoMs, model: string, listed: boolean): string | null {
+    const reason = exclusionReason(this.view(now, model, listed), NONE_TRIED);
+    switch (reason) {
+      case undefined:
+      case "tried":
+      case "noSlot":
+      case "probing":
+        return null;
+      case "breakerOpen":
+        return `breaker open (${this.breaker.reason() ?? "failures"})`;
+      case "unhealthy":
+      case "loading":
+        return this.healthReason === "" ? reason : `${reason} (${this.healthReason})`;
+      case "draining":
+      case "guard":
+      case "stalled":
+        return reason;
+      case "modelNotServed":
+        return "does not serve this model";
+      default:
+        return assertNever(reason, "exclusion reason");
+    }
+  }
+
+  /** One word for metrics and tables. */
+  stateName(now: MonoMs): EndpointState {
+    if (this.draining) return "draining";
+    if (this.guard === "fail") return "guarded";
+    if (this.stalled) return "stalled";
+    if (this.health === "unhealthy" || this.health === "loading") return this.health;
+    const breaker = effectiveState(this.breaker, this.ejected, now);
+    return breaker === "open" ? "broken" : breaker === "halfOpen" ? "probing" : "in_rotation";
+  }
+}
+
+export const ENDPOINT_STATES = ["in_rotation", "probing", "broken", "unhealthy", "loading", "stalled", "guarded", "draining"] as const;
+export type EndpointState = (typeof ENDPOINT_STATES)[number];
+
+const NONE_TRIED: ReadonlySet<string> = new Set();
+
+/** The name under which an engine knows the model that the client named, when it is not the same. */
+export function engineModelName(endpoint: Endpoint, upstreamModels: readonly string[], asked: string, adapter: EngineAdapter): string {
+  if (!adapter.refusesUnknownModels || endpoint.models === null || endpoint.models.has(asked)) return asked;
+  return upstreamModels.find((name) => endpoint.models?.has(name)) ?? asked;
+}

@@ -1,0 +1,412 @@
+import type { EndpointSettings, UpstreamSettings } from "../../contract/gateway-config.ts";
+import type { RequestClass } from "../../contract/request-class.ts";
+import { AdmissionPool, type Admission, type PoolEvent, type Room } from "../../decide/admission/admission-pool.ts";
+import type { EngineAdapter } from "../../decide/engines/adapter.ts";
+import { adapterFor } from "../../decide/engines/engines.ts";
+import { chooseEndpoint, exclusionReason, type EndpointView, type Exclusion } from "../../decide/routing/choose-endpoint.ts";
+import type { BreakerState, ResultKind } from "../../decide/routing/breaker.ts";
+import { ejectedEndpoints } from "../../decide/routing/outlier.ts";
+import { RetryBudget } from "../../decide/routing/retry-budget.ts";
+import type { RetryCause } from "../../decide/routing/retry-policy.ts";
+import { assertNever } from "../../kernel/assert-never.ts";
+import { asMono, type Clock, type MonoMs } from "../../kernel/clock.ts";
+import type { Random } from "../../kernel/random.ts";
+import type { Deadline, TimerWheel } from "../../kernel/timer-wheel.ts";
+import type { Logger } from "../../kernel/log.ts";
+import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
+import { Endpoint, type RunningCall } from "./endpoint.ts";
+
+/** Why a request gets no slot. */
+export type LeaveQueue =
+  | Extract<Admission, { kind: "refused" }>["why"]
+  | Extract<PoolEvent, { kind: "expired" }>["why"]
+  | "displaced"
+  | "draining"
+  | "removed";
+
+/** A request that asks for a slot. Exactly one of the callbacks follows a queued arrival, unless it is withdrawn. */
+export interface SlotSeeker {
+  readonly id: number;
+  readonly class: RequestClass;
+  readonly keyId: string;
+  readonly weight: number;
+  readonly bytes: number;
+  readonly model: string;
+  readonly deadline: MonoMs | undefined;
+  readonly askedAt: MonoMs;
+  /** The endpoint booked for it; set by the upstream in the same step as the admission. */
+  endpoint: Endpoint | null;
+  onAdmitted(waitedMs: number): void;
+  onExpired(why: LeaveQueue, waitedMs: number, retryAfterMs: number): void;
+}
+
+export interface UpstreamDeps {
+  readonly clock: Clock;
+  readonly wheel: TimerWheel;
+  readonly random: Random;
+  /** Called for each endpoint that joined. */
+  readonly watch: (upstream: Upstream, endpoint: Endpoint) => EndpointWatcher;
+  readonly metrics: GatewayMetrics;
+  readonly log: Logger;
+}
+
+/** Who looks after one endpoint. */
+export interface EndpointWatcher {
+  /** Look at once: a slot may have come free in the engine. */
+  lookNow(): void;
+  stop(): void;
+}
+
+export type TryResult = RetryCause | { readonly kind: "ok" | "truncated" | "timeout" | "abandoned" };
+
+/** What a try says of the engine. */
+function resultKindOf(result: TryResult): ResultKind {
+  switch (result.kind) {
+    case "ok":
+    case "abandoned":
+      return result.kind;
+    case "stalled":
+      return "abandoned"; // The watch that found the stall has opened the breaker by itself.
+    case "transport":
+      if (result.failure === "connect") return "connectFailed";
+      return result.failure === "reset" && result.reused ? "abandoned" : "failed";
+    case "status":
+      if (result.error === "engineDead" || result.error === "shuttingDown") return "connectFailed";
+      return result.error === "clientFault" || result.status === 429 ? "clientFault" : "failed";
+    case "truncated":
+    case "timeout":
+    case "errorFirst":
+    case "emptyAnswer":
+    case "garbage":
+      return "failed";
+    default:
+      return assertNever(result, "result of a try");
+  }
+}
+
+/** Retry-After when nothing tells how long a whole upstream stays away. */
+const AWAY_MS = 5_000;
+
+/**
+ * One upstream's live state: the admission pool and the endpoints under it. It outlives reloads: what stays keeps its
+ * state, what leaves is drained (statement R6).
+ *
+ * Invariants:
+ *   U1. A seeker that was admitted has an endpoint booked, in the same step (the pool books through `Room`).
+ *   U2. After every call into the pool its events are handed out before control returns to the event loop.
+ *   U3. An endpoint that left stays in `leaving` until nothing runs on it.
+ */
+export class Upstream implements Room {
+  settings: UpstreamSettings;
+  adapter: EngineAdapter;
+  /** Whole `Authorization` value for the engine; never logged. */
+  engineAuth: string | undefined;
+  forwardHeaders: ReadonlySet<string>;
+  readonly pool: AdmissionPool;
+  readonly budget: RetryBudget;
+  readonly endpoints: Endpoint[] = [];
+  readonly leaving = new Set<Endpoint>();
+  readonly #deps: UpstreamDeps;
+  readonly #seekers = new Map<number, SlotSeeker>();
+  readonly #watchers = new Map<Endpoint, EndpointWatcher>();
+  #due: Deadline | undefined;
+  #cursor = 0;
+  removed = false;
+
+  constructor(settings: UpstreamSettings, deps: UpstreamDeps) {
+    const now = deps.clock.mono();
+    this.settings = settings;
+    this.adapter = adapterFor(settings.engine);
+    this.engineAuth = engineAuthOf(settings);
+    this.forwardHeaders = new Set(settings.forwardHeaders);
+    this.#deps = deps;
+    this.pool = new AdmissionPool(settings.limits, this, now);
+    this.budget = new RetryBudget(settings.retry.budgetRatio, now);
+    this.applyEndpoints(settings.endpoints);
+  }
+
+  /** A reload. Limits change at once; running requests go on under what they started with. */
+  applySettings(settings: UpstreamSettings): void {
+    this.settings = settings;
+    this.adapter = adapterFor(settings.engine);
+    this.engineAuth = engineAuthOf(settings);
+    this.forwardHeaders = new Set(settings.forwardHeaders);
+    this.pool.setLimits(settings.limits, this.#deps.clock.mono());
+    this.budget.setRatio(settings.retry.budgetRatio);
+    this.applyEndpoints(settings.endpoints);
+  }
+
+  /** The interface that a reload uses, and the control plane's feed: the whole list, as it should be from now on. */
+  applyEndpoints(list: readonly EndpointSettings[]): void {
+    const now = this.#deps.clock.mono();
+    const wanted = new Map(list.map((settings) => [settings.url, settings]));
+    const byUrl = new Map([...this.endpoints, ...this.leaving].map((endpoint) => [endpoint.url, endpoint]));
+    for (const endpoint of this.endpoints) if (!wanted.has(endpoint.url)) this.#leave(endpoint);
+    this.endpoints.length = 0;
+    for (const settings of list) {
+      const known = byUrl.get(settings.url);
+      const endpoint = known ?? new Endpoint(settings, this.settings.timeouts, now);
+      endpoint.slots = settings.slots;
+      endpoint.gpus = settings.gpus;
+      endpoint.draining = false;
+      this.leaving.delete(endpoint);
+      this.endpoints.push(endpoint);
+      if (!this.#watchers.has(endpoint)) this.#watchers.set(endpoint, this.#deps.watch(this, endpoint));
+    }
+    this.roomChanged();
+  }
+
+  /** The upstream is gone from the configuration: who waits is told, who runs ends normally. */
+  remove(): void {
+    this.removed = true;
+    this.#expelWaiting("removed");
+    for (const endpoint of this.endpoints) this.#leave(endpoint);
+    this.endpoints.length = 0;
+  }
+
+  /** The gateway stops: who waits is told at once, so that it can ask elsewhere. */
+  drain(): void {
+    this.#expelWaiting("draining");
+  }
+
+  dispose(): void {
+    for (const watcher of this.#watchers.values()) watcher.stop();
+    this.#watchers.clear();
+    if (this.#due !== undefined) this.#deps.wheel.remove(this.#due);
+  }
+
+  arrive(seeker: SlotSeeker, now: MonoMs): Admission {
+    this.#seekers.set(seeker.id, seeker);
+    const admission = this.pool.arrive(
+      {
+        id: seeker.id,
+        class: seeker.class,
+        key: seeker.keyId,
+        weight: seeker.weight,
+        bytes: seeker.bytes,
+        group: this.#groupOf(seeker.model),
+        deadline: seeker.deadline,
+      },
+      now,
+    );
+    if (admission.kind !== "queued") this.#seekers.delete(seeker.id);
+    this.#handOut(now);
+    return admission;
+  }
+
+  withdraw(seeker: SlotSeeker): void {
+    const now = this.#deps.clock.mono();
+    this.#seekers.delete(seeker.id);
+    this.pool.cancel(seeker.id, now);
+    this.#handOut(now);
+  }
+
+  /** The slot is free again. */
+  endSlot(id: number): void {
+    const now = this.#deps.clock.mono();
+    this.pool.end(id, now);
+    this.#handOut(now);
+  }
+
+  /** The client is gone and the engine may work on: the slot stays taken until the engine is seen free, or `lingerMs`. */
+  linger(id: number | null, endpoint: Endpoint, call: RunningCall): void {
+    const now = this.#deps.clock.mono();
+    endpoint.running.delete(call);
+    endpoint.lingers.push({
+      since: now,
+      until: asMono(now + this.settings.timeouts.lingerMs),
+      onFree: () => {
+        const then = this.#deps.clock.mono();
+        if (id !== null) this.pool.end(id, then);
+        this.#afterLeaving(endpoint);
+        this.roomChanged();
+      },
+    });
+    if (id !== null) this.pool.linger(id, now);
+    this.#watchers.get(endpoint)?.lookNow();
+    this.#handOut(now);
+  }
+
+  /** Another endpoint for a request that keeps its slot, booked; null when no other can take it now. */
+  rebook(seeker: SlotSeeker, tried: ReadonlySet<string>): Endpoint | null {
+    return this.#pick(seeker.model, tried);
+  }
+
+  /** The same endpoint once more, on a fresh connection. */
+  bookAgain(endpoint: Endpoint): Endpoint {
+    endpoint.booked += 1;
+    return endpoint;
+  }
+
+  /** From booked to running. */
+  enterEndpoint(endpoint: Endpoint, call: RunningCall): void {
+    endpoint.booked -= 1;
+    endpoint.running.add(call);
+    endpoint.lastAskedAt = this.#deps.clock.mono();
+  }
+
+  leaveEndpoint(endpoint: Endpoint, call: RunningCall): void {
+    endpoint.running.delete(call);
+    this.#afterLeaving(endpoint);
+  }
+
+  /** How a try ended, for the endpoint's breaker. "ok" is said at the first event, so that long streams count early. */
+  onResult(endpoint: Endpoint, result: TryResult, now: MonoMs): void {
+    const kind = resultKindOf(result);
+    const before = endpoint.breaker.state(now);
+    endpoint.breaker.onResult(kind, now);
+    if (kind === "failed" || kind === "connectFailed") this.#deps.metrics.forUpstream(this.settings.id).endpointFailed(endpoint.id, result.kind);
+    const after = endpoint.breaker.state(now);
+    if (after !== before) this.onBreakerMoved(endpoint, after);
+  }
+
+  onBreakerMoved(endpoint: Endpoint, to: BreakerState): void {
+    this.#deps.metrics.forUpstream(this.settings.id).breakerMoved(endpoint.id, to === "halfOpen" ? "half_open" : to);
+    this.#deps.log[to === "open" ? "warn" : "info"]("endpoint.breaker", { upstream: this.settings.id, endpoint: endpoint.id, state: to, reason: endpoint.breaker.reason() });
+    this.roomChanged();
+  }
+
+  roomChanged(): void {
+    const now = this.#deps.clock.mono();
+    this.refreshEjections(now);
+    this.pool.roomChanged(now);
+    this.#handOut(now);
+  }
+
+  refreshEjections(now: MonoMs): void {
+    const ejected = ejectedEndpoints(this.endpoints, now);
+    for (const endpoint of this.endpoints) endpoint.ejected = ejected.has(endpoint.id);
+  }
+
+  /** Why no endpoint could serve the model even if all its slots were free; null when one could. */
+  unavailable(model: string): { readonly reason: string; readonly retryAfterMs: number } | null {
+    const now = this.#deps.clock.mono();
+    if (this.endpoints.length === 0) return { reason: "no endpoint is configured or registered", retryAfterMs: AWAY_MS };
+    const reasons: string[] = [];
+    let retryAfterMs = AWAY_MS;
+    const listed = this.#modelIsListed(model);
+    for (const endpoint of this.endpoints) {
+      const why = endpoint.whyAway(now, model, listed);
+      if (why === null) return null;
+      reasons.push(`${endpoint.publicId}: ${why}`);
+      const opensIn = endpoint.breaker.retryInMs(now);
+      if (opensIn > 0) retryAfterMs = Math.min(retryAfterMs, opensIn);
+    }
+    return { reason: reasons.slice(0, 4).join("; "), retryAfterMs };
+  }
+
+  /** What each endpoint would get for a request now; for `/health`. */
+  explain(model: string): { readonly scores: readonly unknown[]; readonly excluded: readonly Exclusion[] } {
+    const outcome = this.#choose(model, NONE_TRIED, true);
+    return outcome.kind === "chosen"
+      ? { scores: outcome.scores ?? [], excluded: [] }
+      : { scores: [], excluded: outcome.why };
+  }
+
+  // Room: called by the pool inside its own step.
+
+  canTake(group: string): boolean {
+    const now = this.#deps.clock.mono();
+    const listed = group !== "";
+    return this.endpoints.some((endpoint) => exclusionReason(endpoint.view(now, group, listed), NONE_TRIED) === undefined);
+  }
+
+  book(id: number): void {
+    const seeker = this.#seekers.get(id);
+    if (seeker === undefined) throw new Error(`admitted a request that nobody asked for: ${id}`);
+    seeker.endpoint = this.#pick(seeker.model, NONE_TRIED);
+    if (seeker.endpoint === null) throw new Error(`admitted to ${this.settings.id} without room on any endpoint`);
+  }
+
+  #pick(model: string, tried: ReadonlySet<string>): Endpoint | null {
+    const outcome = this.#choose(model, tried, false);
+    if (outcome.kind === "none") return null;
+    const endpoint = this.endpoints.find((candidate) => candidate.id === outcome.id) ?? null;
+    if (endpoint === null) return null;
+    this.#cursor += 1;
+    endpoint.booked += 1;
+    endpoint.breaker.beginProbe(this.#deps.clock.mono());
+    return endpoint;
+  }
+
+  #choose(model: string, tried: ReadonlySet<string>, explain: boolean): ReturnType<typeof chooseEndpoint> {
+    const now = this.#deps.clock.mono();
+    const listed = this.#modelIsListed(model);
+    const views: EndpointView[] = this.endpoints.map((endpoint) => endpoint.view(now, model, listed));
+    return chooseEndpoint({
+      endpoints: views,
+      policy: this.settings.routing.policy,
+      exclude: tried,
+      cursor: this.#cursor,
+      random: this.#deps.random,
+      explain,
+    });
+  }
+
+  /** Whether any engine lists the model: only then can the others be known not to have it (an alias is listed by none). */
+  #modelIsListed(model: string): boolean {
+    return this.endpoints.some((endpoint) => endpoint.models?.has(model) === true);
+  }
+
+  #groupOf(model: string): string {
+    return this.endpoints.some((endpoint) => endpoint.models !== null && !endpoint.models.has(model)) && this.#modelIsListed(model) ? model : "";
+  }
+
+  #leave(endpoint: Endpoint): void {
+    endpoint.draining = true;
+    this.leaving.add(endpoint);
+    this.#afterLeaving(endpoint);
+  }
+
+  #afterLeaving(endpoint: Endpoint): void {
+    if (!endpoint.draining || endpoint.inFlight > 0) return;
+    this.leaving.delete(endpoint);
+    this.#watchers.get(endpoint)?.stop();
+    this.#watchers.delete(endpoint);
+  }
+
+  #expelWaiting(why: "draining" | "removed"): void {
+    const now = this.#deps.clock.mono();
+    for (const seeker of [...this.#seekers.values()]) {
+      if (!this.pool.cancel(seeker.id, now)) continue;
+      this.#seekers.delete(seeker.id);
+      seeker.onExpired(why, now - seeker.askedAt, AWAY_MS);
+    }
+    this.#handOut(now);
+  }
+
+  #handOut(now: MonoMs): void {
+    for (const event of this.pool.takeEvents()) {
+      const seeker = this.#seekers.get(event.id);
+      this.#seekers.delete(event.id);
+      if (seeker === undefined) continue;
+      if (event.kind === "admitted") seeker.onAdmitted(event.waitedMs);
+      else seeker.onExpired(event.kind === "displaced" ? "displaced" : event.why, event.waitedMs, event.retryAfterMs);
+    }
+    this.#arm(now);
+  }
+
+  #arm(now: MonoMs): void {
+    const due = this.pool.nextDue();
+    if (due === undefined) {
+      if (this.#due !== undefined) this.#deps.wheel.remove(this.#due);
+      this.#due = undefined;
+      return;
+    }
+    const at = asMono(Math.max(due, now));
+    if (this.#due !== undefined && this.#due.bucket >= 0) {
+      this.#deps.wheel.move(this.#due, at);
+      return;
+    }
+    this.#due = this.#deps.wheel.add(at, (then) => {
+      this.#due = undefined;
+      this.pool.advance(then);
+      this.#handOut(then);
+    });
+  }
+}
+
+const engineAuthOf = (settings: UpstreamSettings): string | undefined =>
+  settings.engineKey === null ? undefined : `Bearer ${settings.engineKey.reveal()}`;
+
+const NONE_TRIED: ReadonlySet<string> = new Set();

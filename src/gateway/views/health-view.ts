@@ -1,0 +1,57 @@
+import type { MonoMs } from "../../kernel/clock.ts";
+import type { Endpoint } from "../upstreams/endpoint.ts";
+import type { Upstream } from "../upstreams/upstream.ts";
+
+/** The verbose state for `GET /health`, computed when asked. What nobody measured is null. */
+export function upstreamHealth(upstream: Upstream, now: MonoMs): Record<string, unknown> {
+  const view = upstream.pool.view();
+  const { settings } = upstream;
+  const away = upstream.unavailable("");
+  return {
+    id: settings.id,
+    kind: settings.kind,
+    engine: settings.engine,
+    models: settings.models,
+    available: away === null,
+    reason: away?.reason ?? null,
+    slots: view.slots,
+    batch_max: view.batchMax,
+    in_use: view.inUse,
+    lingering: view.lingering,
+    queue: { waiting: view.waiting, waiting_bytes: view.waitingBytes, max: settings.limits.queueMax, drain_per_s: view.drainPerSecond },
+    endpoints: [...upstream.endpoints, ...upstream.leaving].map((endpoint) => endpointHealth(endpoint, now)),
+    choice: upstream.explain(""),
+  };
+}
+
+function endpointHealth(endpoint: Endpoint, now: MonoMs): Record<string, unknown> {
+  const { report } = endpoint;
+  const load = report?.load;
+  return {
+    id: endpoint.id,
+    public_id: endpoint.publicId,
+    url: endpoint.url,
+    slots: endpoint.slots,
+    in_flight: endpoint.running.size + endpoint.booked,
+    lingering: endpoint.lingers.length,
+    external: endpoint.external,
+    draining: endpoint.draining,
+    guard: endpoint.guard,
+    health: endpoint.health,
+    health_reason: endpoint.healthReason === "" ? null : endpoint.healthReason,
+    breaker: endpoint.breaker.state(now),
+    breaker_reason: endpoint.breaker.reason() ?? null,
+    ejected: endpoint.ejected,
+    stalled: endpoint.stalled,
+    stalled_for_ms: endpoint.stalledSince === undefined ? null : Math.round(now - endpoint.stalledSince),
+    models: endpoint.models === null ? null : [...endpoint.models],
+    gpus: endpoint.gpus,
+    last_asked_ms_ago: endpoint.lastAskedAt === undefined ? null : Math.round(now - endpoint.lastAskedAt),
+    reported: {
+      running: load?.running ?? null,
+      waiting: load?.waiting ?? null,
+      kv_cache_use: load?.kvUse ?? null,
+      age_ms: report === null ? null : Math.round(now - report.at),
+    },
+  };
+}

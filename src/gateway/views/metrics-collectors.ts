@@ -1,0 +1,63 @@
+import type { Clock } from "../../kernel/clock.ts";
+import type { AuditSink } from "../audit/audit-sink.ts";
+import type { BufferBudget } from "../buffer-budget.ts";
+import { perClass, type CollectedFamilies } from "../metrics/gateway-metrics.ts";
+import type { Tracer } from "../trace/tracer.ts";
+import type { UpstreamClient } from "../upstream/port.ts";
+import { ENDPOINT_STATES, type Endpoint } from "../upstreams/endpoint.ts";
+import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
+
+export interface CollectorSources {
+  readonly clock: Clock;
+  readonly registry: UpstreamRegistry;
+  readonly audit: AuditSink;
+  readonly tracer: Tracer;
+  readonly budget: BufferBudget;
+  readonly client: UpstreamClient;
+  readonly clientConnections: () => number;
+  readonly draining: () => boolean;
+  readonly logLost: () => number;
+}
+
+/** Fills at each scrape what the state already holds, so that no copy of it can drift. */
+export function collectGatewayMetrics(families: CollectedFamilies, sources: CollectorSources): void {
+  collectUpstreams(families, sources);
+  families.bufferedBytes.collectWith((set) => set([], sources.budget.usedBytes));
+  families.connections.collectWith((set) => {
+    const { open, idle } = sources.client.counts();
+    set(["client"], sources.clientConnections());
+    set(["engine"], open);
+    set(["engine_idle"], idle);
+  });
+  families.auditRecorded.collectWith((set) => set([], sources.audit.stats().recorded));
+  families.auditDropped.collectWith((set) => set([], sources.audit.stats().dropped));
+  families.auditPending.collectWith((set) => set([], sources.audit.stats().pending));
+  families.traceDropped.collectWith((set) => set([], sources.tracer.stats()?.dropped));
+  families.traceExported.collectWith((set) => set([], sources.tracer.stats()?.exported));
+  families.logLost.collectWith((set) => set([], sources.logLost()));
+  families.draining.collectWith((set) => set([], sources.draining() ? 1 : 0));
+}
+
+function collectUpstreams(families: CollectedFamilies, { registry, clock }: CollectorSources): void {
+  families.slots.collectWith((set) => registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().slots)));
+  families.batchMax.collectWith((set) => registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().batchMax)));
+  families.inFlight.collectWith((set) => registry.all().forEach((upstream) => perClass(set, upstream.settings.id, upstream.pool.view().inUse)));
+  families.waiting.collectWith((set) => registry.all().forEach((upstream) => perClass(set, upstream.settings.id, upstream.pool.view().waiting)));
+  families.lingering.collectWith((set) => registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().lingering)));
+  families.waitingBytes.collectWith((set) => registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().waitingBytes)));
+  families.endpointInFlight.collectWith((set) => eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.inFlight)));
+  families.endpointState.collectWith((set) => {
+    const now = clock.mono();
+    eachEndpoint(registry, (upstream, endpoint) => {
+      const current = endpoint.stateName(now);
+      for (const state of ENDPOINT_STATES) set([upstream, endpoint.id, state], state === current ? 1 : 0);
+    });
+  });
+  families.engineRunning.collectWith((set) => eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.report?.load.running)));
+  families.engineWaiting.collectWith((set) => eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.report?.load.waiting)));
+  families.engineKvCache.collectWith((set) => eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.report?.load.kvUse)));
+}
+
+function eachEndpoint(registry: UpstreamRegistry, visit: (upstream: string, endpoint: Endpoint) => void): void {
+  for (const upstream of registry.all()) for (const endpoint of upstream.endpoints) visit(upstream.settings.id, endpoint);
+}

@@ -1,0 +1,41 @@
+import type { EpochMs } from "../../kernel/clock.ts";
+import type { RequestKey } from "../auth/request-key.ts";
+import type { Upstream } from "../upstreams/upstream.ts";
+import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
+
+/** One entry of `/v1/models`, in OpenAI's shape with the model's state beside it. */
+export interface ModelCard {
+  readonly id: string;
+  readonly object: "model";
+  readonly created: number;
+  readonly owned_by: string;
+  readonly state: "ready" | "unavailable";
+  readonly reason: string | null;
+}
+
+const visible = (key: RequestKey, model: string, upstream: Upstream): boolean =>
+  upstream.settings.kind !== "http" && key.allowsModel(model) && (!upstream.settings.external || key.allowExternal);
+
+function cardOf(model: string, upstream: Upstream, startedAt: EpochMs): ModelCard {
+  const away = upstream.unavailable(model);
+  return {
+    id: model,
+    object: "model",
+    created: Math.floor(startedAt / 1000),
+    owned_by: "yardmaster",
+    state: away === null ? "ready" : "unavailable",
+    reason: away?.reason ?? null,
+  };
+}
+
+export const listModels = (registry: UpstreamRegistry, key: RequestKey, startedAt: EpochMs): readonly ModelCard[] =>
+  registry
+    .models()
+    .filter(([model, upstream]) => visible(key, model, upstream))
+    .map(([model, upstream]) => cardOf(model, upstream, startedAt));
+
+/** A model that the key may not use is not told from one that does not exist. */
+export function findModel(registry: UpstreamRegistry, key: RequestKey, model: string, startedAt: EpochMs): ModelCard | undefined {
+  const upstream = registry.byModel(model);
+  return upstream !== undefined && visible(key, model, upstream) ? cardOf(model, upstream, startedAt) : undefined;
+}

@@ -1,0 +1,69 @@
+import type { RoleFlags } from "../cli/args.ts";
+import { EXIT } from "../cli/cli-io.ts";
+import { formatProblems } from "../config/config-problem.ts";
+import { loadConfigFile, type LoadedConfig } from "../config/load-config.ts";
+import { restartNeeded } from "../config/restart-needed.ts";
+import { watchConfig } from "../config/watch-config.ts";
+import type { GatewayConfig } from "../contract/gateway-config.ts";
+import { Gateway } from "../gateway/gateway.ts";
+import { BatchedLogger, type LogSink } from "../kernel/log.ts";
+import { systemRandom } from "../kernel/random.ts";
+import type { ProcessPorts } from "./process-ports.ts";
+
+export interface ServeOptions {
+  readonly flags: RoleFlags;
+  /** Adds to what the file says, such as the demonstration engine of `up`. */
+  readonly extend: (config: GatewayConfig) => GatewayConfig;
+  readonly sessionKeys: GatewayConfig["auth"]["keys"];
+  /** Called once when the gateway can serve. */
+  readonly onReady: (gateway: Gateway, config: GatewayConfig) => void;
+  /** Ends what was started beside the gateway. */
+  readonly onStopped: () => Promise<void>;
+}
+
+/** Runs a gateway from its configuration file until the process is told to stop. Returns the exit code. */
+export async function serveGateway(options: ServeOptions, ports: ProcessPorts): Promise<number> {
+  const { flags } = options;
+  const { io } = ports;
+  const overrides = { listen: flags.listen, dataDir: flags.dataDir };
+  const load = (): Promise<LoadedConfig> => loadConfigFile(flags.configPath, io.env, overrides);
+  const loaded = await load();
+  if (loaded.kind === "invalid") {
+    io.err(`${formatProblems(loaded.problems)}\n`);
+    return EXIT.usage;
+  }
+  const sink: LogSink = { write: (text) => io.err(text) };
+  const log = new BatchedLogger({ clock: io.clock, sink, level: flags.logLevel, format: flags.logFormat });
+  for (const warning of loaded.warnings) log.warn("config.warning", { message: warning });
+  let current = options.extend(loaded.config);
+  let gateway: Gateway;
+  try {
+    gateway = await Gateway.start({ config: current, clock: io.clock, random: systemRandom, log, version: ports.version, sessionKeys: options.sessionKeys });
+  } catch (error) {
+    log.error("gateway.start_failed", { message: error instanceof Error ? error.message : String(error) });
+    log.flush();
+    return EXIT.failed;
+  }
+  const watching = watchConfig({
+    path: flags.configPath,
+    clock: io.clock,
+    load,
+    digest: loaded.digest,
+    signal: ports.stop,
+    onValid: (next) => {
+      for (const warning of next.warnings) log.warn("config.warning", { message: warning });
+      const config = options.extend(next.config);
+      for (const key of restartNeeded(current, config)) log.warn("config.needs_restart", { key });
+      current = config;
+      gateway.applyConfig(config);
+    },
+    onInvalid: (problems) => gateway.refuseConfig(formatProblems(problems)),
+  });
+  ports.onReload(() => watching.reload());
+  options.onReady(gateway, current);
+  if (!ports.stop.aborted) await new Promise<void>((resolve) => ports.stop.addEventListener("abort", () => resolve(), { once: true }));
+  await gateway.stop(ports.hurry);
+  await options.onStopped();
+  log.flush();
+  return EXIT.done;
+}

@@ -1,0 +1,35 @@
+import { writeFile } from "node:fs/promises";
+
+const STARTER = `# Yardmaster's configuration. Every key with its meaning: docs/reference/config.md.
+# Check it with \`yardmaster config check yardmaster.yaml\`; a running gateway takes over a valid change by itself.
+
+listen: 127.0.0.1:8200
+
+auth:
+  mode: keys
+  # Each start of \`yardmaster up\` prints a key that ends with it. For a lasting one run
+  #   yardmaster key new --id my-team
+  # and put the lines that it prints here.
+  keys: []
+
+# Without an upstream, \`yardmaster up\` looks for an engine on this machine, and simulates one if there is none.
+# To put your own engine here, take the marks away and set its address, engine and model:
+upstreams: []
+#  - id: my-vllm
+#    engine: vllm            # vllm, sglang, llama.cpp, tei, ollama or generic
+#    models: [my-model]      # the names that clients ask for
+#    slots: 16               # requests in flight at most; the rest waits here, people before batch
+#    endpoints:
+#      - url: http://127.0.0.1:8000
+`;
+
+/** Writes a first configuration where there is none; false when there is one already. */
+export async function writeStarterFile(path: string): Promise<boolean> {
+  try {
+    await writeFile(path, STARTER, { flag: "wx", mode: 0o600 });
+    return true;
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "EEXIST") return false;
+    throw error;
+  }
+}
