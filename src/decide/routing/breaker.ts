@@ -29,7 +29,7 @@ export type BreakerCause = "connect" | "stalled" | "errors";
  * The breaker of one endpoint. Time comes in with each call and never goes back.
  *
  * Invariants:
- *   B1. It opens only on evidence of this period: opening and closing forget what was counted before.
+ *   B1. An error rate is one of the present period: opening and closing forget the results before.
  *   B2. Half-open admits one request; the next only after that one's result, or PROBE_MS_MAX.
  *   B3. A client's fault changes no state; it ends a row of failed connections, because a connection was made.
  *   B4. Each opening lasts twice as long as the one before, until the endpoint has been well for OPEN_MS_MAX: an endpoint
@@ -78,19 +78,18 @@ export class Breaker {
 
   onResult(kind: ResultKind, now: MonoMs): void {
     const state = this.state(now);
+    if (kind !== "abandoned") this.#connectFailures = kind === "connectFailed" ? this.#connectFailures + 1 : 0;
     if (kind === "clientFault" || kind === "abandoned") {
-      if (kind === "clientFault") this.#connectFailures = 0;
       this.#probeAt = undefined;
       return;
     }
-    // Results of requests that were under way before it opened say nothing new.
+    if (state === "closed") return this.#count(kind, now);
+    // One that is open for errors may still be in use (see outlier.ts), and die meanwhile.
+    if (this.#cause === "errors" && this.#connectFailures >= CONNECT_FAILURES_MAX) return this.#openForConnect(1, now);
+    // Other results of requests that were under way before it opened say nothing new.
     if (state === "open") return;
-    if (state === "halfOpen") {
-      if (kind === "ok") this.#close(now);
-      else this.#open(this.#cause ?? "errors", this.#reason ?? "", this.#failedShare, now);
-      return;
-    }
-    this.#count(kind, now);
+    if (kind === "ok") this.#close(now);
+    else this.#open(this.#cause ?? "errors", this.#reason ?? "", this.#failedShare, now);
   }
 
   /** Opens on evidence that is not a result, such as a stall. */
@@ -121,15 +120,18 @@ export class Breaker {
   #count(kind: "ok" | "connectFailed" | "failed", now: MonoMs): void {
     const bucket = this.#roll(now);
     (kind === "ok" ? this.#ok : this.#failed)[bucket]! += 1;
-    this.#connectFailures = kind === "connectFailed" ? this.#connectFailures + 1 : 0;
     if (kind === "ok") return;
     const failed = sum(this.#failed);
     const results = failed + sum(this.#ok);
     if (this.#connectFailures >= CONNECT_FAILURES_MAX) {
-      this.#open("connect", `${this.#connectFailures} connections in a row failed`, failed / results, now);
+      this.#openForConnect(failed / results, now);
     } else if (results >= WINDOW_RESULTS_MIN && failed >= results * FAILED_SHARE_MAX) {
       this.#open("errors", `${failed} of ${results} requests in ${WINDOW_MS / 1_000} s failed`, failed / results, now);
     }
+  }
+
+  #openForConnect(failedShare: number, now: MonoMs): void {
+    this.#open("connect", `${this.#connectFailures} connections in a row failed`, failedShare, now);
   }
 
   /** The present bucket's place, after emptying those whose time has passed. */
@@ -160,13 +162,13 @@ export class Breaker {
     this.#cause = undefined;
     this.#reason = undefined;
     this.#failedShare = 0;
+    this.#connectFailures = 0;
     this.#forget(now);
   }
 
   #forget(now: MonoMs): void {
     this.#changedAt = now;
     this.#probeAt = undefined;
-    this.#connectFailures = 0;
     this.#ok.fill(0);
     this.#failed.fill(0);
   }

@@ -1,12 +1,12 @@
 import { assertNever } from "../../kernel/assert-never.ts";
-import type { EngineErrorClass } from "../engines/adapter.ts";
+import type { EngineErrorKind } from "../engines/adapter.ts";
 
 /** Why a try failed before the client saw a byte of its answer. */
 export type RetryCause =
   /** As the upstream client says it; `reused`: on a connection that had served before. */
   | { readonly kind: "transport"; readonly failure: "connect" | "reset" | "truncated" | "protocol"; readonly reused: boolean }
   /** An error answer; `error` is the engine adapter's reading of it. */
-  | { readonly kind: "status"; readonly status: number; readonly error: EngineErrorClass }
+  | { readonly kind: "status"; readonly status: number; readonly error: EngineErrorKind }
   /** A 200 whose first event is an error. */
   | { readonly kind: "errorFirst" }
   /** A 200 without a byte, or without an event that says anything. */
