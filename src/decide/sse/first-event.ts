@@ -16,6 +16,8 @@ export type FirstEvent =
     }
   | { readonly kind: "overflow" };
 
+const COLON = 0x3a;
+
 /**
  * Looks at a stream until its first event is whole. An engine sends 200 and the head at admission, and reports its own death
  * or shutdown as the first event: until that is known, the request can still go elsewhere. After "event" or "overflow" it
@@ -46,7 +48,7 @@ export class FirstEventGate {
       at = stop;
       if (next === -1) break;
       if (this.#cursor.endedWithData) return (this.#said = this.#judge());
-      if (this.#parts.some((part) => part.includes(":"))) this.#comments = true;
+      if (this.#parts[0]?.[0] === COLON) this.#comments = true;
       this.#parts.length = 0;
       this.#bytes = 0;
     }

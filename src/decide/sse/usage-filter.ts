@@ -2,6 +2,7 @@ import { isJsonObject } from "../http/token-usage.ts";
 import { EventCursor } from "./event-cursor.ts";
 import { readEventText } from "./judge-event.ts";
 
+const LF = 0x0a;
 /** No usage event is near this size: a longer event passes on piece by piece. */
 const HELD_BYTES_MAX = 65_536;
 
@@ -26,25 +27,25 @@ export class UsageFilter {
     let run = 0;
     while (at < payload.length) {
       const next = this.#cursor.next(payload, at, payload.length);
-      const stop = next === -1 ? payload.length : next;
-      if (this.#dropLf && stop - at === 1 && payload[at] === 0x0a && !this.#cursor.endedWithData) {
-        run = stop;
-      } else if (next === -1) {
+      if (next === -1) {
         if (at > run) out.push(payload.subarray(run, at));
         this.#holdOrPass(payload.subarray(at), out);
         return out;
-      } else if (this.#heldBytes > 0 || this.#passing) {
-        this.#endHeld(payload.subarray(at, stop), out);
-        run = stop;
-      } else if (this.#cursor.endedWithData && isUsageEvent(payload.subarray(at, stop))) {
-        if (at > run) out.push(payload.subarray(run, at));
-        run = stop;
-        this.#dropLf = this.#cursor.awaitsLf;
-        at = stop;
-        continue;
       }
+      const stretch = payload.subarray(at, next);
+      const isLostLf = this.#dropLf && stretch.length === 1 && stretch[0] === LF;
       this.#dropLf = false;
-      at = stop;
+      if (this.#heldBytes > 0 || this.#passing) {
+        this.#endHeld(stretch, out);
+        run = next;
+      } else if (isLostLf) {
+        run = next;
+      } else if (this.#cursor.endedWithData && isUsageEvent(stretch)) {
+        if (at > run) out.push(payload.subarray(run, at));
+        run = next;
+        this.#dropLf = this.#cursor.awaitsLf;
+      }
+      at = next;
     }
     if (payload.length > run) out.push(payload.subarray(run));
     return out;
@@ -74,7 +75,6 @@ export class UsageFilter {
 
   #endHeld(part: Buffer, out: Buffer[]): void {
     const held = this.finish();
-    this.#dropLf = false;
     if (!this.#passing && this.#cursor.endedWithData && isUsageEvent(Buffer.concat([...held, part]))) this.#dropLf = this.#cursor.awaitsLf;
     else out.push(...held, part);
     this.#passing = false;
