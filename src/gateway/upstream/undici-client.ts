@@ -43,7 +43,8 @@ export class UndiciUpstreamClient implements UpstreamClient {
     });
     if (refusal === undefined) {
       const idle = request.freshConnection ? undefined : this.#idle.get(target.origin)?.pop();
-      exchange.start(idle ?? this.#connect(target));
+      if (idle === undefined) exchange.start(this.#connect(target));
+      else exchange.startLater(idle);
     } else {
       setImmediate(() => exchange.fail("connect", `the request was not sent: ${refusal}`));
     }
@@ -74,7 +75,7 @@ export class UndiciUpstreamClient implements UpstreamClient {
   }
 
   #release(connection: UndiciConnection): void {
-    if (connection.retired || connection.closed || !connection.client.stats.connected) {
+    if (connection.retired || connection.closed || !connection.client.stats.connected || connection.isSending) {
       connection.close();
       return;
     }
@@ -123,6 +124,11 @@ class UndiciConnection {
     // Its socket is gone; undici would open another one at the next request, which is then no reused connection.
     this.client.on("disconnect", () => this.close());
     this.client.on("connectionError", () => this.close());
+  }
+
+  /** The engine has answered before it took the whole request. */
+  get isSending(): boolean {
+    return (this.#socket?.writableLength ?? 0) > 0;
   }
 
   close(): void {
@@ -184,6 +190,16 @@ class UndiciExchange implements UpstreamExchange, Dispatcher.DispatchHandler {
     this.#request = request;
     this.#handler = handler;
     this.#owner = owner;
+  }
+
+  /** For a used connection: bytes behind its last response, or its closing, show up in the two turns of the event loop before. */
+  startLater(connection: UndiciConnection): void {
+    this.#connection = connection;
+    setImmediate(() =>
+      setImmediate(() => {
+        if (!this.#done) this.start(connection.closed ? this.#owner.reopen() : connection);
+      }),
+    );
   }
 
   start(connection: UndiciConnection): void {
@@ -249,7 +265,7 @@ class UndiciExchange implements UpstreamExchange, Dispatcher.DispatchHandler {
   }
 
   onResponseData(_: Dispatcher.DispatchController, chunk: Buffer): void {
-    if (!this.#done && !this.#handler.onData(chunk)) this.pause();
+    if (!this.#done && chunk.length > 0 && !this.#handler.onData(chunk)) this.pause();
   }
 
   onResponseEnd(controller: Dispatcher.DispatchController): void {
