@@ -14,8 +14,8 @@ export interface AdminParts {
 
 const WAIT_MS_DEFAULT = 10_000;
 const WAIT_MS_MAX = 600_000;
-const AT_LEAST: readonly (keyof LedgerCounts)[] = ["opened", "headSent", "firstByte", "finished", "aborted", "failed", "concurrentPeak", "inSlotPeak"];
-const EXACT: readonly (keyof LedgerCounts)[] = ["concurrentNow", "inSlotNow"];
+const AT_LEAST: readonly (keyof LedgerCounts)[] = ["opened", "headSent", "firstByte", "finished", "aborted", "failed", "concurrentPeak", "inSlotPeak", "queuedPeak"];
+const EXACT: readonly (keyof LedgerCounts)[] = ["concurrentNow", "inSlotNow", "queuedNow"];
 
 function reply(response: ServerResponse, status: number, value: unknown): void {
   const text = JSON.stringify(value);

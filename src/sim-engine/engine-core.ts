@@ -21,6 +21,8 @@ export interface WorkRequest {
 
 /** What the engine tells the request's handler; none of it comes before `submit` has returned a handle. */
 export interface WorkListener {
+  /** No slot was free. */
+  queued(): void;
   started(cachedTokens: number): void;
   tokens(from: number, count: number): void;
   ended(): void;
@@ -80,6 +82,7 @@ export class EngineCore {
     let cachedTokens = 0;
     let startedMs: number = arrivedMs;
     let firstMs = Number.NaN;
+    let begun = false;
     const job: Job = {
       priority: request.priority,
       outputTokens: request.outputTokens,
@@ -87,6 +90,7 @@ export class EngineCore {
       ...(request.firstDelayMs === undefined ? {} : { firstDelayMs: request.firstDelayMs }),
       ...(request.stallAfter === undefined ? {} : { stallAfter: request.stallAfter }),
       begin: (atMs) => {
+        begun = true;
         startedMs = atMs;
         cachedTokens = this.#cache.use(blockHashes(request.promptText), request.promptTokens);
         this.stats.prefixQueries += request.promptTokens;
@@ -116,7 +120,10 @@ export class EngineCore {
     this.#tracked.add(tracked);
     this.#schedule.add(job, arrivedMs);
     // The look comes after the caller holds the handle, so that a listener may use it.
-    queueMicrotask(() => this.#look());
+    queueMicrotask(() => {
+      this.#look();
+      if (!begun && this.#tracked.has(tracked)) listener.queued();
+    });
     return {
       get cachedTokens() {
         return cachedTokens;
@@ -138,7 +145,9 @@ export class EngineCore {
     for (const { listener } of given) listener.failed(why);
   }
 
+  /** Requests that have a slot, or can have one now, keep it; nothing moves any more. */
   freeze(): void {
+    if (!this.#frozen) this.#schedule.admit(this.#clock.mono());
     this.#frozen = true;
     this.#timer?.cancel();
     this.#timer = undefined;
@@ -181,7 +190,8 @@ export class EngineCore {
   }
 
   close(): void {
-    this.freeze();
+    this.#frozen = true;
+    this.#timer?.cancel();
     this.#tracked.clear();
   }
 

@@ -64,7 +64,7 @@ export function runGeneration(parts: EngineParts, call: Call, request: Generatio
     answer.stop();
     if (!stops) return;
     work.leave();
-    record.slotFreed();
+    record.left();
   });
 }
 
@@ -100,13 +100,17 @@ class Answer {
   #leave(): void {
     this.#events?.stop();
     this.#work?.leave();
-    this.#call.record.slotFreed();
+    this.#call.record.left();
   }
 
   #head(): void {
     if (this.#call.headSent) return;
     this.#call.head(200, sseHeaders(this.#call.dialect), undefined);
     this.#events?.startPings(this.#parts.clock);
+  }
+
+  queued(): void {
+    this.#call.record.queued();
   }
 
   started(cachedTokens: number): void {
@@ -132,7 +136,7 @@ class Answer {
 
   ended(): void {
     this.#facts.decodeMs = this.#facts.plan.tokens > 0 ? this.#parts.clock.mono() - this.#firstMs : 0;
-    this.#call.record.slotFreed();
+    this.#call.record.left();
     if (this.#events === undefined) {
       this.#call.json(200, this.#shape.whole());
       return;
@@ -144,7 +148,7 @@ class Answer {
   }
 
   failed(): void {
-    this.#call.record.slotFreed();
+    this.#call.record.left();
     failCall(this.#call, this.#events, ENGINE_DEAD, errorEvent(this.#call.dialect, this.#facts.request.kind));
   }
 }

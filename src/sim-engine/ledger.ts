@@ -49,6 +49,9 @@ export interface LedgerCounts {
   concurrentPeak: number;
   inSlotNow: number;
   inSlotPeak: number;
+  /** In the engine's own queue because no slot was free. */
+  queuedNow: number;
+  queuedPeak: number;
 }
 
 export interface LedgerView extends LedgerCounts {
@@ -67,6 +70,7 @@ const GROUPS_MAX = 200;
 
 const newCounts = (): LedgerCounts => ({
   opened: 0, headSent: 0, firstByte: 0, finished: 0, aborted: 0, failed: 0, concurrentNow: 0, concurrentPeak: 0, inSlotNow: 0, inSlotPeak: 0,
+  queuedNow: 0, queuedPeak: 0,
 });
 
 type Waiter = { readonly met: (ledger: LedgerView) => boolean; readonly done: (met: boolean) => void };
@@ -167,6 +171,7 @@ export class RequestRecord {
   readonly #groups: LedgerCounts[];
   readonly #changed: () => void;
   #released = false;
+  #queued = false;
 
   constructor(entry: LedgerEntry, clock: Clock, groups: LedgerCounts[], changed: () => void) {
     this.entry = entry;
@@ -197,8 +202,19 @@ export class RequestRecord {
     this.#bump("firstByte");
   }
 
+  queued(): void {
+    if (this.#queued || this.entry.slotMs !== null) return;
+    this.#queued = true;
+    for (const counts of this.#groups) {
+      counts.queuedNow += 1;
+      counts.queuedPeak = Math.max(counts.queuedPeak, counts.queuedNow);
+    }
+    this.#changed();
+  }
+
   slotTaken(): void {
     if (this.entry.slotMs !== null) return;
+    this.#unqueue();
     this.entry.slotMs = this.#clock.mono();
     for (const counts of this.#groups) {
       counts.inSlotNow += 1;
@@ -207,7 +223,9 @@ export class RequestRecord {
     this.#changed();
   }
 
-  slotFreed(): void {
+  /** The engine has nothing more to do with the request, whether it had a slot or only waited for one. */
+  left(): void {
+    this.#unqueue();
     if (this.entry.slotMs === null || this.entry.slotFreeMs !== null) return;
     this.entry.slotFreeMs = this.#clock.mono();
     for (const counts of this.#groups) counts.inSlotNow -= 1;
@@ -226,6 +244,13 @@ export class RequestRecord {
   /** `working` says that the engine goes on with the request although its client has gone. */
   get working(): boolean {
     return this.entry.slotMs !== null && this.entry.slotFreeMs === null;
+  }
+
+  #unqueue(): void {
+    if (!this.#queued) return;
+    this.#queued = false;
+    for (const counts of this.#groups) counts.queuedNow -= 1;
+    this.#changed();
   }
 
   #release(): void {

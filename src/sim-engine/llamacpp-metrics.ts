@@ -6,7 +6,7 @@ export const LLAMACPP_METRICS_TYPE = "text/plain; version=0.0.4";
 export function sixDigits(value: number): string {
   if (value === 0 || !Number.isFinite(value)) return String(value);
   const exponent = Number(value.toExponential(5).split("e")[1]);
-  if (exponent >= -5 && exponent < 6) return String(Number(value.toPrecision(6)));
+  if (exponent >= -4 && exponent < 6) return String(Number(value.toPrecision(6)));
   const [mantissa, power] = value.toExponential(5).split("e");
   const size = Math.abs(Number(power)).toString().padStart(2, "0");
   return `${Number(mantissa)}e${Number(power) < 0 ? "-" : "+"}${size}`;

@@ -50,7 +50,14 @@ export class RequestHandler {
   addRule(rule: SimRule): void {
     this.script.add(rule);
     // A state of the whole engine holds from now, not from the next request that happens to come.
-    if (rule.match === undefined || Object.keys(rule.match).length === 0) this.#enter(rule.do);
+    if (rule.match !== undefined && Object.keys(rule.match).length > 0) return;
+    this.#enter(rule.do);
+    if (rule.do.hangWhileHealthy === true) this.#freeze();
+  }
+
+  /** From here every new request is refused as the engine refuses it on its way out. */
+  beginShutdown(): void {
+    this.#shuttingDown = true;
   }
 
   clearScript(): void {
@@ -98,6 +105,8 @@ export class RequestHandler {
       if (call.gone) return;
       if (body.kind === "tooLarge") return this.#refuse(call, { status: 413, type: "BadRequestError", message: "Request body too large" }, false);
       this.#answer(call, request, { method, path, query, task, parsed, requestId });
+      // After the answer's work is in the queue: the engine hangs with this request in its slot.
+      if (action.hangWhileHealthy === true) this.#freeze();
     };
     const delayMs = (action.delayHeadMs ?? 0) + (path === "/health" ? (action.healthDelayMs ?? 0) : 0);
     if (delayMs > 0) this.#options.clock.after(delayMs, go);
@@ -196,15 +205,17 @@ export class RequestHandler {
   #enter(action: SimAction): void {
     if (action.loading === true) this.#loading = true;
     if (action.shuttingDown === true) this.#shuttingDown = true;
-    if (action.hangWhileHealthy === true && !this.#core.frozen) {
-      this.#core.freeze();
-      this.#frozenMetrics = pageOf(this.#options, this.#core, { method: "GET", path: "/metrics", query: new URLSearchParams(), body: {} }, false);
-    }
     if (action.engineDead !== true || this.#dead) return;
     this.#dead = true;
     // llama.cpp is one process: when it dies there is nobody left to answer.
     if (this.#options.dialect === "llama.cpp") this.#kill();
     else this.#core.failAll("dead");
+  }
+
+  #freeze(): void {
+    if (this.#core.frozen) return;
+    this.#core.freeze();
+    this.#frozenMetrics = pageOf(this.#options, this.#core, { method: "GET", path: "/metrics", query: new URLSearchParams(), body: {} }, false);
   }
 
   #keyFits(request: IncomingMessage, path: string): boolean {

@@ -22,17 +22,18 @@ function submit(parts: EngineParts, call: Call, request: Pick<WorkRequest, "prom
       ...(action.delayBetweenMs === undefined ? {} : { gapMs: action.delayBetweenMs }),
     },
     {
+      queued: () => record.queued(),
       started: () => record.slotTaken(),
       tokens: (from, count) => {
         record.entry.tokens += count;
         listener.tokens(from, count);
       },
       ended: () => {
-        record.slotFreed();
+        record.left();
         listener.ended();
       },
       failed: () => {
-        record.slotFreed();
+        record.left();
         call.markFailed();
         if (call.dialect === "vllm" && !call.headSent) call.json(500, errorBody(call.dialect, ENGINE_DEAD, false));
         else call.sink.cut("fin");
@@ -42,7 +43,7 @@ function submit(parts: EngineParts, call: Call, request: Pick<WorkRequest, "prom
   call.whenLost(() => {
     if (call.dialect === "llama.cpp") return;
     work.leave();
-    record.slotFreed();
+    record.left();
   });
 }
 

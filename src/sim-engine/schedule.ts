@@ -111,7 +111,7 @@ export class Schedule {
   advance(nowMs: number): Progress {
     const progress: Progress = { steps: 0, prefillTokens: 0, outputTokens: 0 };
     for (;;) {
-      this.#startWaiting(nowMs, progress);
+      this.#admit(nowMs, progress);
       let ended = false;
       for (const run of [...this.#running.values()]) {
         if (run.nextMs > nowMs + EPSILON_MS) continue;
@@ -119,6 +119,11 @@ export class Schedule {
       }
       if (!ended || this.#waiting.length === 0) return progress;
     }
+  }
+
+  /** Gives free slots to waiting jobs without doing any of their work. */
+  admit(nowMs: number): void {
+    this.#admit(nowMs, { steps: 0, prefillTokens: 0, outputTokens: 0 });
   }
 
   /** The time of the next event, Infinity when nothing will happen by itself. */
@@ -133,7 +138,7 @@ export class Schedule {
     this.#freeSince.sort((a, b) => a - b);
   }
 
-  #startWaiting(nowMs: number, progress: Progress): void {
+  #admit(nowMs: number, progress: Progress): void {
     while (this.#freeSince.length > 0 && (this.#freeSince[0] ?? 0) <= nowMs) {
       const next = this.#waiting.shift();
       if (next === undefined) return;

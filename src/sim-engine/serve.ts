@@ -1,6 +1,8 @@
 import { parseArgs } from "node:util";
 import type { Clock } from "../kernel/clock.ts";
-import { SIM_DIALECTS, type SimDialect, type SimEngineOptions } from "./options.ts";
+import type { ListenAddress } from "../contract/gateway-config.ts";
+import { formatListen, parseListen } from "../contract/listen-address.ts";
+import { SIM_DIALECTS, type SimEngineOptions } from "./options.ts";
 import { startSimEngine } from "./sim-engine.ts";
 
 export interface SimEngineEnv {
@@ -21,8 +23,10 @@ export const SIM_ENGINE_USAGE = `usage: yardmaster sim-engine [flags]
   --seed N                   default 1
 `;
 
+type SimArgumentsOk = Omit<SimEngineOptions, "clock" | "host" | "port"> & ListenAddress;
+
 export type SimArguments =
-  | { readonly kind: "ok"; readonly options: Omit<SimEngineOptions, "clock"> }
+  | { readonly kind: "ok"; readonly options: SimArgumentsOk }
   | { readonly kind: "usage"; readonly message: string };
 
 const FLAGS = {
@@ -42,9 +46,8 @@ export function parseSimArguments(argv: readonly string[]): SimArguments {
   } catch (error) {
     return { kind: "usage", message: error instanceof Error ? error.message : String(error) };
   }
-  const address = /^(?:\[([^\]]+)\]|([^:]*)):(\d{1,5})$/.exec(values.listen);
-  const port = Number(address?.[3]);
-  if (address === null || port > 65_535) return { kind: "usage", message: `--listen must be HOST:PORT, got ${values.listen}` };
+  const address = parseListen(values.listen);
+  if (address === undefined) return { kind: "usage", message: `--listen must be HOST:PORT, got ${values.listen}` };
   const dialect = SIM_DIALECTS.find((known) => known === values.dialect);
   if (dialect === undefined) return { kind: "usage", message: `--dialect must be one of ${SIM_DIALECTS.join(", ")}, got ${values.dialect}` };
   const numbers = { slots: Number(values.slots), prefillTps: Number(values["prefill-tps"]), decodeTps: Number(values["decode-tps"]), seed: Number(values.seed) };
@@ -52,8 +55,7 @@ export function parseSimArguments(argv: readonly string[]): SimArguments {
     if (!Number.isFinite(value) || value < 0) return { kind: "usage", message: `${name} must be a number of at least 0` };
   }
   if (!Number.isInteger(numbers.slots) || numbers.slots < 1) return { kind: "usage", message: "--slots must be a whole number of at least 1" };
-  const host = address[1] ?? address[2] ?? "";
-  return { kind: "ok", options: { host: host === "" ? "0.0.0.0" : host, port, dialect, models: values.model ?? ["sim-model"], ...numbers } };
+  return { kind: "ok", options: { ...address, dialect, models: values.model ?? ["sim-model"], ...numbers } };
 }
 
 /**
@@ -71,7 +73,7 @@ export async function serveSimEngine(argv: readonly string[], env: SimEngineEnv)
   try {
     engine = await startSimEngine({ ...options, clock: env.clock });
   } catch (error) {
-    env.stdout.write(`yardmaster sim-engine can't listen on ${listenText(options, options.port ?? 0)}: ${error instanceof Error ? error.message : String(error)}\n`);
+    env.stdout.write(`yardmaster sim-engine can't listen on ${formatListen(options)}: ${error instanceof Error ? error.message : String(error)}\n`);
     return 1;
   }
   env.stdout.write(readyLine(options, engine.port, env.version ?? "0.0.0"));
@@ -80,9 +82,6 @@ export async function serveSimEngine(argv: readonly string[], env: SimEngineEnv)
   return 0;
 }
 
-const listenText = (options: { readonly host?: string }, port: number): string =>
-  `${options.host?.includes(":") === true ? `[${options.host}]` : (options.host ?? "127.0.0.1")}:${port}`;
-
-function readyLine(options: { readonly host?: string; readonly dialect: SimDialect; readonly models: readonly string[] }, port: number, version: string): string {
-  return `yardmaster sim-engine ready listen=${listenText(options, port)} dialect=${options.dialect} models=${options.models.join(",")} version=${version}\n`;
+function readyLine(options: SimArgumentsOk, port: number, version: string): string {
+  return `yardmaster sim-engine ready listen=${formatListen({ host: options.host, port })} dialect=${options.dialect} models=${options.models.join(",")} version=${version}\n`;
 }

@@ -12,7 +12,7 @@ export type { SimEngineOptions } from "./options.ts";
 export type { LedgerEntry, LedgerView, SimLedger } from "./ledger.ts";
 export type { SimAction, SimRule } from "./script.ts";
 
-export interface SimEngine {
+export interface SimEngine extends AsyncDisposable {
   /** `http://host:port`, without a slash at the end. */
   readonly url: string;
   readonly port: number;
@@ -56,6 +56,10 @@ export async function startSimEngine(options: SimEngineOptions): Promise<SimEngi
 
   const port = (server.address() as AddressInfo).port;
   const closed = new Promise<void>((resolve) => server.once("close", () => resolve()));
+  const close = async (): Promise<void> => {
+    kill();
+    await closed;
+  };
   return {
     url: `http://${host.includes(":") ? `[${host}]` : host}:${port}`,
     port,
@@ -66,6 +70,7 @@ export async function startSimEngine(options: SimEngineOptions): Promise<SimEngi
     waitFor: (met, timeoutMs) => ledger.waitFor(met, timeoutMs),
     terminate: async () => {
       server.close();
+      handler.beginShutdown();
       core.failAll("stopping");
       server.closeIdleConnections();
       const timer = options.clock.after(TERMINATE_MS_MAX, kill);
@@ -74,11 +79,9 @@ export async function startSimEngine(options: SimEngineOptions): Promise<SimEngi
       kill();
       await closed;
     },
-    close: async () => {
-      kill();
-      await closed;
-    },
+    close,
     kill,
+    [Symbol.asyncDispose]: close,
   };
 }
 
