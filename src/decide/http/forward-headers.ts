@@ -29,15 +29,65 @@ export interface ResponseForwarding {
   readonly keepContentLength: boolean;
 }
 
-const HOP_BY_HOP = ["connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "proxy-connection", "proxy-authorization", "proxy-authenticate", "proxy-authentication-info"];
-const REQUEST_STAYS = new Set([...HOP_BY_HOP, "host", "content-length", "expect", "authorization", "cookie", "cookie2", "x-api-key", "api-key", "forwarded", "x-real-ip", "x-request-id", "x-request-timeout-ms"]);
-const ENGINE_TAKES = new Set(["accept", "accept-encoding", "accept-language", "content-type", "content-encoding", "user-agent", "via", "anthropic-version", "anthropic-beta", "openai-beta", "traceparent", "tracestate", "x-session-id"]);
+const HOP_BY_HOP = [
+  "connection",
+  "keep-alive",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+  "proxy-connection",
+  "proxy-authorization",
+  "proxy-authenticate",
+  "proxy-authentication-info",
+];
+const REQUEST_STAYS = new Set([
+  ...HOP_BY_HOP,
+  "host",
+  "content-length",
+  "expect",
+  "authorization",
+  "cookie",
+  "cookie2",
+  "x-api-key",
+  "api-key",
+  "forwarded",
+  "x-real-ip",
+  "x-request-id",
+  "x-request-timeout-ms",
+]);
+const ENGINE_TAKES = new Set([
+  "accept",
+  "accept-encoding",
+  "accept-language",
+  "content-type",
+  "content-encoding",
+  "user-agent",
+  "via",
+  "anthropic-version",
+  "anthropic-beta",
+  "openai-beta",
+  "traceparent",
+  "tracestate",
+  "x-session-id",
+]);
 const RESPONSE_STAYS = new Set([...HOP_BY_HOP, "server", "date", "via", "x-powered-by", "x-request-id"]);
-const ENGINE_RESPONSE_STAYS = new Set(["set-cookie", "set-cookie2", "location", "content-location", "alt-svc", "strict-transport-security"]);
+const ENGINE_RESPONSE_STAYS = new Set([
+  "set-cookie",
+  "set-cookie2",
+  "location",
+  "content-location",
+  "alt-svc",
+  "strict-transport-security",
+]);
 
 const staysHere = (name: string): boolean =>
-  REQUEST_STAYS.has(name) || name.startsWith("x-forwarded-") || name.startsWith("x-yardmaster-") || name.startsWith("proxy-");
-const engineTakes = (name: string, extra: ReadonlySet<string>): boolean => ENGINE_TAKES.has(name) || name.startsWith("x-stainless-") || extra.has(name);
+  REQUEST_STAYS.has(name) ||
+  name.startsWith("x-forwarded-") ||
+  name.startsWith("x-yardmaster-") ||
+  name.startsWith("proxy-");
+const engineTakes = (name: string, extra: ReadonlySet<string>): boolean =>
+  ENGINE_TAKES.has(name) || name.startsWith("x-stainless-") || extra.has(name);
 
 /** The client's headers as the engine gets them, complete but for the body's length. */
 export function forwardRequestHeaders(raw: readonly string[], options: RequestForwarding): string[] {
@@ -47,7 +97,8 @@ export function forwardRequestHeaders(raw: readonly string[], options: RequestFo
   for (let i = 0; i < raw.length; i += 2) {
     const name = raw[i]!.toLowerCase();
     if (options.mode === "engine" && !engineTakes(name, options.extra)) continue;
-    if (staysHere(name) || named?.has(name) === true || (name === "traceparent" && options.traceparent !== undefined)) continue;
+    if (staysHere(name) || named?.has(name) === true || (name === "traceparent" && options.traceparent !== undefined))
+      continue;
     if (name === "accept-encoding") offersEncoding = true;
     out.push(raw[i]!, raw[i + 1]!);
   }
@@ -56,7 +107,8 @@ export function forwardRequestHeaders(raw: readonly string[], options: RequestFo
   if (options.engineAuth !== undefined) out.push("authorization", options.engineAuth);
   out.push("via", options.via, "x-request-id", options.requestId);
   if (options.traceparent !== undefined) out.push("traceparent", options.traceparent);
-  if (options.remainingMs !== undefined) out.push("x-request-timeout-ms", String(Math.max(1, Math.ceil(options.remainingMs))));
+  if (options.remainingMs !== undefined)
+    out.push("x-request-timeout-ms", String(Math.max(1, Math.ceil(options.remainingMs))));
   if (options.forwarded !== null) {
     out.push("x-forwarded-for", options.forwarded.for, "x-forwarded-proto", options.forwarded.proto);
     if (options.forwarded.host !== undefined) out.push("x-forwarded-host", options.forwarded.host);
@@ -78,7 +130,13 @@ export function forwardResponseHeaders(raw: readonly string[], options: Response
   for (let i = 0; i < raw.length; i += 2) {
     const name = raw[i]!.toLowerCase();
     const value = raw[i + 1]!;
-    if (RESPONSE_STAYS.has(name) || name.startsWith("x-yardmaster-") || name.startsWith("proxy-") || named?.has(name) === true) continue;
+    if (
+      RESPONSE_STAYS.has(name) ||
+      name.startsWith("x-yardmaster-") ||
+      name.startsWith("proxy-") ||
+      named?.has(name) === true
+    )
+      continue;
     if (name === "content-length" && !options.keepContentLength) continue;
     if (options.mode === "engine" && (ENGINE_RESPONSE_STAYS.has(name) || name.startsWith("access-control-"))) continue;
     if (!isSendable(name, value)) continue;
@@ -97,15 +155,35 @@ export function forwardTrailers(raw: readonly string[]): string[] {
   const out: string[] = [];
   for (let i = 0; i < raw.length; i += 2) {
     const name = raw[i]!.toLowerCase();
-    if (RESPONSE_STAYS.has(name) || TRAILER_NEVER.has(name) || name.startsWith("x-yardmaster-") || name.startsWith("proxy-")) continue;
+    if (
+      RESPONSE_STAYS.has(name) ||
+      TRAILER_NEVER.has(name) ||
+      name.startsWith("x-yardmaster-") ||
+      name.startsWith("proxy-")
+    )
+      continue;
     if (isSendable(name, raw[i + 1]!)) out.push(raw[i]!, raw[i + 1]!);
   }
   return out;
 }
 
-const TRAILER_NEVER = new Set(["content-length", "content-type", "content-encoding", "content-range", "cache-control", "set-cookie", "location", "authorization", "www-authenticate", "host", "expires", "vary"]);
+const TRAILER_NEVER = new Set([
+  "content-length",
+  "content-type",
+  "content-encoding",
+  "content-range",
+  "cache-control",
+  "set-cookie",
+  "location",
+  "authorization",
+  "www-authenticate",
+  "host",
+  "expires",
+  "vary",
+]);
 
-const isSendable = (name: string, value: string): boolean => /^[!#$%&'*+.^_`|~0-9a-z-]+$/.test(name) && /^[\t\x20-\x7e\x80-\xff]*$/.test(value);
+const isSendable = (name: string, value: string): boolean =>
+  /^[!#$%&'*+.^_`|~0-9a-z-]+$/.test(name) && /^[\t\x20-\x7e\x80-\xff]*$/.test(value);
 
 /** Names that `Connection` gives for this hop only, in lower case; `undefined` in the common case that there are none. */
 function namedByConnection(raw: readonly string[]): Set<string> | undefined {

@@ -39,14 +39,17 @@ test("a second Host or Authorization is refused [80.D2]", () => {
 });
 
 test("a Host that is not a host and port is refused, and HTTP/1.1 without one [80.D6]", () => {
-  for (const host of ["a/admin?x", "a b", "user@h", "", "h:", "h:999999", "[::1", "h,g"]) assert.equal(checkRequestHeaders(["Host", host], "1.1").kind, "bad", host);
-  for (const host of ["localhost", "127.0.0.1:8200", "[::1]:80", "gpu-1.example.com"]) assert.equal(checkRequestHeaders(["Host", host], "1.1").kind, "ok", host);
+  for (const host of ["a/admin?x", "a b", "user@h", "", "h:", "h:999999", "[::1", "h,g"])
+    assert.equal(checkRequestHeaders(["Host", host], "1.1").kind, "bad", host);
+  for (const host of ["localhost", "127.0.0.1:8200", "[::1]:80", "gpu-1.example.com"])
+    assert.equal(checkRequestHeaders(["Host", host], "1.1").kind, "ok", host);
   assert.equal(checkRequestHeaders([], "1.1").kind, "bad");
   assert.equal(checkRequestHeaders([], "1.0").kind, "ok");
 });
 
 test("control characters and bytes beyond ASCII in a value are refused [80.D16]", () => {
-  for (const code of [0, 1, 9 + 1, 13, 31, 127, 128, 255]) assert.equal(check(["X-A", `a${String.fromCharCode(code)}b`]), "BAD_REQUEST", String(code));
+  for (const code of [0, 1, 9 + 1, 13, 31, 127, 128, 255])
+    assert.equal(check(["X-A", `a${String.fromCharCode(code)}b`]), "BAD_REQUEST", String(code));
   assert.equal(check(["X-A", "a\tb ~"]), "ok");
 });
 
@@ -64,10 +67,16 @@ test("chunked is taken in any case, but not in HTTP/1.0", () => {
 });
 
 test("no spelling of framing headers gets through in two ways at once", () => {
-  const framing = fc.tuple(fc.constantFrom("content-length", "transfer-encoding", "x-a"), fc.constantFrom("5", "chunked", "5,5", "x"));
+  const framing = fc.tuple(
+    fc.constantFrom("content-length", "transfer-encoding", "x-a"),
+    fc.constantFrom("5", "chunked", "5,5", "x"),
+  );
   fc.assert(
     fc.property(fc.array(framing, { maxLength: 4 }), fc.func(fc.boolean()), (headers, upper) => {
-      const raw = headers.flatMap(([name, value], index) => [[...name].map((char, at) => (upper(index, at) ? char.toUpperCase() : char)).join(""), value]);
+      const raw = headers.flatMap(([name, value], index) => [
+        name.replace(/./g, (char, at: number) => (upper(index, at) ? char.toUpperCase() : char)),
+        value,
+      ]);
       if (check(raw) !== "ok") return;
       const kinds = headers.filter(([name]) => name !== "x-a");
       assert.ok(kinds.length <= 1);
@@ -78,13 +87,15 @@ test("no spelling of framing headers gets through in two ways at once", () => {
 
 test("only a short and safe request id of the client is taken", () => {
   for (const id of ["a", "A.b_c:d-9", "x".repeat(128)]) assert.equal(saneRequestId(id), id);
-  for (const id of [undefined, "", "x".repeat(129), "a b", "a\n", "a/b", "é"]) assert.equal(saneRequestId(id), undefined);
+  for (const id of [undefined, "", "x".repeat(129), "a b", "a\n", "a/b", "é"])
+    assert.equal(saneRequestId(id), undefined);
 });
 
 test("a request's own deadline is a positive whole number, its class one of three", () => {
   assert.deepEqual(parseTimeoutMs("1500"), { kind: "ms", ms: 1_500 });
   assert.deepEqual(parseTimeoutMs(undefined), { kind: "absent" });
-  for (const value of ["", "0", "-1", "1.5", "1e3", "10s", "12345678901"]) assert.deepEqual(parseTimeoutMs(value), { kind: "bad" }, value);
+  for (const value of ["", "0", "-1", "1.5", "1e3", "10s", "12345678901"])
+    assert.deepEqual(parseTimeoutMs(value), { kind: "bad" }, value);
   assert.deepEqual(parseClass("batch"), { kind: "class", class: "batch" });
   assert.deepEqual(parseClass(undefined), { kind: "absent" });
   for (const value of ["", "Batch", "urgent", "__proto__"]) assert.deepEqual(parseClass(value), { kind: "unknown" });

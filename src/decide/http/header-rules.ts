@@ -10,7 +10,20 @@ const OK: HeaderCheck = { kind: "ok" };
 const bad = (why: string): HeaderCheck => ({ kind: "bad", code: "BAD_REQUEST", why });
 
 /** Headers of which a second one would be read differently by different readers, or would name another caller. */
-const ONCE = ["host", "content-length", "transfer-encoding", "authorization", "content-type", "x-api-key", "api-key", "expect", "x-request-id", "x-request-timeout-ms", "x-yardmaster-class", "idempotency-key"] as const;
+const ONCE = [
+  "host",
+  "content-length",
+  "transfer-encoding",
+  "authorization",
+  "content-type",
+  "x-api-key",
+  "api-key",
+  "expect",
+  "x-request-id",
+  "x-request-timeout-ms",
+  "x-yardmaster-class",
+  "idempotency-key",
+] as const;
 const HOST = 1 << ONCE.indexOf("host");
 const CONTENT_LENGTH = 1 << ONCE.indexOf("content-length");
 const TRANSFER_ENCODING = 1 << ONCE.indexOf("transfer-encoding");
@@ -31,7 +44,8 @@ const CHUNKED_VALUE = /^chunked$/i;
  * two ways is refused. Runs for each request, so nothing is made on the way of a good one.
  */
 export function checkRequestHeaders(raw: readonly string[], httpVersion: string): HeaderCheck {
-  if (raw.length > 2 * HEADERS_MAX) return { kind: "bad", code: "HEADERS_TOO_LARGE", why: `more than ${HEADERS_MAX} headers` };
+  if (raw.length > 2 * HEADERS_MAX)
+    return { kind: "bad", code: "HEADERS_TOO_LARGE", why: `more than ${HEADERS_MAX} headers` };
   let seen = 0;
   for (let i = 0; i < raw.length; i += 2) {
     const name = raw[i]!;
@@ -44,10 +58,12 @@ export function checkRequestHeaders(raw: readonly string[], httpVersion: string)
     if ((seen & bit) !== 0) return bad(`the header "${name}" comes twice`);
     seen |= bit;
     if (bit === CONTENT_LENGTH && !LENGTH_VALUE.test(value)) return bad("Content-Length is not a number");
-    if (bit === TRANSFER_ENCODING && !CHUNKED_VALUE.test(value)) return bad('Transfer-Encoding is not exactly "chunked"');
+    if (bit === TRANSFER_ENCODING && !CHUNKED_VALUE.test(value))
+      return bad('Transfer-Encoding is not exactly "chunked"');
     if (bit === HOST && !HOST_VALUE.test(value)) return bad("Host is not a host and port");
   }
-  if ((seen & CONTENT_LENGTH) !== 0 && (seen & TRANSFER_ENCODING) !== 0) return bad("both Content-Length and Transfer-Encoding");
+  if ((seen & CONTENT_LENGTH) !== 0 && (seen & TRANSFER_ENCODING) !== 0)
+    return bad("both Content-Length and Transfer-Encoding");
   if (httpVersion === "1.1") return (seen & HOST) === 0 ? bad("no Host header") : OK;
   if (httpVersion !== "1.0") return bad("the HTTP version is neither 1.0 nor 1.1");
   return (seen & TRANSFER_ENCODING) === 0 ? OK : bad("Transfer-Encoding in HTTP/1.0");
@@ -75,7 +91,10 @@ export function saneRequestId(value: string | undefined): string | undefined {
   return value !== undefined && /^[A-Za-z0-9._:-]{1,128}$/.test(value) ? value : undefined;
 }
 
-export type TimeoutHeader = { readonly kind: "absent" } | { readonly kind: "ms"; readonly ms: number } | { readonly kind: "bad" };
+export type TimeoutHeader =
+  | { readonly kind: "absent" }
+  | { readonly kind: "ms"; readonly ms: number }
+  | { readonly kind: "bad" };
 
 /** `x-request-timeout-ms`: a whole number of milliseconds, at least 1. */
 export function parseTimeoutMs(value: string | undefined): TimeoutHeader {
@@ -83,7 +102,10 @@ export function parseTimeoutMs(value: string | undefined): TimeoutHeader {
   return /^0{0,9}[1-9][0-9]{0,9}$/.test(value) ? { kind: "ms", ms: Number(value) } : { kind: "bad" };
 }
 
-export type ClassHeader = { readonly kind: "absent" } | { readonly kind: "class"; readonly class: RequestClass } | { readonly kind: "unknown" };
+export type ClassHeader =
+  | { readonly kind: "absent" }
+  | { readonly kind: "class"; readonly class: RequestClass }
+  | { readonly kind: "unknown" };
 
 /** `x-yardmaster-class`. */
 export function parseClass(value: string | undefined): ClassHeader {

@@ -1,7 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { FIELD_TEXT_BYTES_MAX, JsonTopScan, stringField, type JsonScanOptions, type JsonScanResult } from "./json-scan.ts";
+import {
+  FIELD_TEXT_BYTES_MAX,
+  JsonTopScan,
+  stringField,
+  type JsonScanOptions,
+  type JsonScanResult,
+} from "./json-scan.ts";
 
 const KEYS = ["model", "stream", "stream_options", "priority", "n", "__proto__"];
 
@@ -36,14 +42,16 @@ function oracle(text: string): { object: boolean; duplicate: boolean; fields: Re
   } catch {
     return { object: false, duplicate: false, fields: {} };
   }
-  if (typeof value !== "object" || value === null || Array.isArray(value)) return { object: false, duplicate: false, fields: {} };
+  if (typeof value !== "object" || value === null || Array.isArray(value))
+    return { object: false, duplicate: false, fields: {} };
   const fields: Record<string, unknown> = {};
   for (const key of KEYS) if (Object.hasOwn(value, key)) fields[`=${key}`] = (value as Record<string, unknown>)[key];
   return { object: true, duplicate: false, fields };
 }
 
 test("a body that is not a JSON object is refused with a reason", () => {
-  for (const body of ["null", "[]", '"x"', "123", "true", "", "  ", "\uFEFF{}", "x{}"]) assert.match(invalid(body), /not a JSON object/);
+  for (const body of ["null", "[]", '"x"', "123", "true", "", "  ", "\uFEFF{}", "x{}"])
+    assert.match(invalid(body), /not a JSON object/);
   assert.match(invalid("{} x"), /behind the end/);
   assert.match(invalid('{"model":"a"}{'), /behind the end/);
   assert.match(invalid('{"a":"x\ny"}'), /control character/);
@@ -53,7 +61,8 @@ test("a body that is not a JSON object is refused with a reason", () => {
 
 test("every cut of a body before its end is refused", () => {
   const body = '{"model":"a\\u00e9","n":-1.5e+3,"x":[true,false,null,{"y":{}}],"stream":false}';
-  for (let end = 0; end < body.length; end++) assert.equal(scan(body.slice(0, end)).kind, "invalid", body.slice(0, end));
+  for (let end = 0; end < body.length; end++)
+    assert.equal(scan(body.slice(0, end)).kind, "invalid", body.slice(0, end));
   assert.equal(scan(body).kind, "object");
 });
 
@@ -65,7 +74,10 @@ test("a wanted key that comes twice is refused, also when it is written with esc
 });
 
 test("keys are compared after their escapes are read, and __proto__ is an ordinary key", () => {
-  assert.deepEqual(fieldsOf(scan('{"\\u006d\\u006F\\u0064\\u0065\\u006c":"a","stre\\u0061m":true}')), { "=model": "a", "=stream": true });
+  assert.deepEqual(fieldsOf(scan('{"\\u006d\\u006F\\u0064\\u0065\\u006c":"a","stre\\u0061m":true}')), {
+    "=model": "a",
+    "=stream": true,
+  });
   assert.deepEqual(fieldsOf(scan('{"__proto__":{"model":"evil"}}')), { "=__proto__": { model: "evil" } });
   assert.equal(({} as Record<string, unknown>)["model"], undefined);
 });
@@ -120,15 +132,20 @@ test("a lone surrogate is accepted as JSON.parse accepts it", () => {
 test("text of several bytes a character and escapes keep their meaning at every cut", () => {
   const body = '{"model":"é🙂\\u00e9\\\\\\"","stream":true}';
   const whole = scan(body);
-  for (let cut = 0; cut <= Buffer.byteLength(body); cut++) assert.deepEqual(scan(body, [cut, cut + 1]), whole, `cut at ${cut}`);
+  for (let cut = 0; cut <= Buffer.byteLength(body); cut++)
+    assert.deepEqual(scan(body, [cut, cut + 1]), whole, `cut at ${cut}`);
 });
 
 test("long strings are skipped without losing an escape or the end, wherever chunks are cut", () => {
   fc.assert(
-    fc.property(fc.array(fc.tuple(fc.nat(9_000), fc.constantFrom("\\n", '\\"', "\\\\", "\\u0041", "é")), { maxLength: 6 }), fc.array(fc.nat(60_000), { maxLength: 4 }), (parts, cuts) => {
-      const text = parts.map(([length, tail]) => "x".repeat(length) + tail).join("");
-      assert.deepEqual(fieldsOf(scan(`{"a":"${text}","b":"${text}","n":1}`, cuts)), { "=n": 1 });
-    }),
+    fc.property(
+      fc.array(fc.tuple(fc.nat(9_000), fc.constantFrom("\\n", '\\"', "\\\\", "\\u0041", "é")), { maxLength: 6 }),
+      fc.array(fc.nat(60_000), { maxLength: 4 }),
+      (parts, cuts) => {
+        const text = parts.map(([length, tail]) => "x".repeat(length) + tail).join("");
+        assert.deepEqual(fieldsOf(scan(`{"a":"${text}","b":"${text}","n":1}`, cuts)), { "=n": 1 });
+      },
+    ),
     { numRuns: 60 },
   );
 });
@@ -143,14 +160,24 @@ const blank = fc.constantFrom("", "", "", " ", "\n", "\t \r");
 
 /** JSON text with white space, escaped keys and odd numbers, which JSON.stringify never makes. */
 const anyText: fc.Arbitrary<string> = fc.letrec<{ value: string }>((tie) => {
-  const key = fc.oneof(fc.constantFrom('"model"', '"stream"', '"n"', '"\\u006e"', '"__proto__"', '""', '"m\\u006fdel"'), fc.string().map((text) => JSON.stringify(text)));
-  const member = fc.tuple(blank, key, blank, blank, tie("value"), blank).map(([a, name, b, c, value, d]) => `${a}${name}${b}:${c}${value}${d}`);
+  const key = fc.oneof(
+    fc.constantFrom('"model"', '"stream"', '"n"', '"\\u006e"', '"__proto__"', '""', '"m\\u006fdel"'),
+    fc.string().map((text) => JSON.stringify(text)),
+  );
+  const member = fc
+    .tuple(blank, key, blank, blank, tie("value"), blank)
+    .map(([a, name, b, c, value, d]) => `${a}${name}${b}:${c}${value}${d}`);
   return {
     value: fc.oneof(
       { depthSize: "small", withCrossShrink: true },
       fc.constantFrom("0", "-0", "1", "-12.5", "1e5", "1E-7", "0.0e+00", "true", "false", "null", '""', '"\\ud800\\n"'),
       fc.string({ unit: "binary" }).map((text) => JSON.stringify(text)),
-      fc.array(fc.tuple(blank, tie("value"), blank).map((parts) => parts.join("")), { maxLength: 4 }).map((items) => `[${items.join(",") || " "}]`),
+      fc
+        .array(
+          fc.tuple(blank, tie("value"), blank).map((parts) => parts.join("")),
+          { maxLength: 4 },
+        )
+        .map((items) => `[${items.join(",") || " "}]`),
       fc.array(member, { maxLength: 5 }).map((members) => `{${members.join(",") || " "}}`),
     ),
   };
@@ -184,21 +211,67 @@ function agrees(text: string, cuts: readonly number[]): void {
 }
 
 test("accepts what JSON.parse accepts and reads the same values, for random documents and cuts", () => {
-  fc.assert(fc.property(anyText, fc.array(fc.nat(), { maxLength: 5 }), (text, cuts) => agrees(text, cuts)), { numRuns: 1_500 });
-  fc.assert(fc.property(fc.array(anyText.filter((text) => text.startsWith("{")), { minLength: 1, maxLength: 1 }), fc.array(fc.nat()), ([text], cuts) => agrees(text!, cuts)), { numRuns: 300 });
+  fc.assert(
+    fc.property(anyText, fc.array(fc.nat(), { maxLength: 5 }), (text, cuts) => agrees(text, cuts)),
+    { numRuns: 1_500 },
+  );
+  fc.assert(
+    fc.property(
+      fc.array(
+        anyText.filter((text) => text.startsWith("{")),
+        { minLength: 1, maxLength: 1 },
+      ),
+      fc.array(fc.nat()),
+      ([text], cuts) => agrees(text!, cuts),
+    ),
+    { numRuns: 300 },
+  );
 });
 
 test("refuses what JSON.parse refuses, for documents with a byte changed, dropped or put in", () => {
-  const mutation = fc.tuple(fc.nat(), fc.nat(2), fc.constantFrom("{", "}", "[", "]", ":", ",", '"', "\\", "0", "1", "-", "+", ".", "e", "E", "t", "u", "\u0000", "\u001f", " ", "\u00a0", "/", "N"));
+  const mutation = fc.tuple(
+    fc.nat(),
+    fc.nat(2),
+    fc.constantFrom(
+      "{",
+      "}",
+      "[",
+      "]",
+      ":",
+      ",",
+      '"',
+      "\\",
+      "0",
+      "1",
+      "-",
+      "+",
+      ".",
+      "e",
+      "E",
+      "t",
+      "u",
+      "\u0000",
+      "\u001f",
+      " ",
+      "\u00a0",
+      "/",
+      "N",
+    ),
+  );
   fc.assert(
-    fc.property(anyText, fc.array(mutation, { minLength: 1, maxLength: 2 }), fc.array(fc.nat(), { maxLength: 3 }), (text, mutations, cuts) => {
-      let changed = `{"a":${text},"model":1}`;
-      for (const [at, kind, byte] of mutations) {
-        const from = at % changed.length;
-        changed = changed.slice(0, from) + (kind === 1 ? "" : byte) + changed.slice(from + (kind === 2 ? 0 : 1));
-      }
-      agrees(changed.toWellFormed(), cuts);
-    }),
+    fc.property(
+      anyText,
+      fc.array(mutation, { minLength: 1, maxLength: 2 }),
+      fc.array(fc.nat(), { maxLength: 3 }),
+      (text, mutations, cuts) => {
+        let changed = `{"a":${text},"model":1}`;
+        for (const [at, kind, byte] of mutations) {
+          const from = at % changed.length;
+          changed = changed.slice(0, from) + (kind === 1 ? "" : byte) + changed.slice(from + (kind === 2 ? 0 : 1));
+        }
+        agrees(changed.toWellFormed(), cuts);
+      },
+    ),
     { numRuns: 3_000 },
   );
 });

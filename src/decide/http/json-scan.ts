@@ -10,6 +10,33 @@
  *   - bytes that are not UTF-8 are not looked for.
  */
 
+import {
+  CLASS_SHIFT,
+  CLASSES,
+  START,
+  VALUE,
+  VALUE_OR_END,
+  KEY_OR_END,
+  COLON,
+  AFTER_IN_ARRAY,
+  AFTER_IN_OBJECT,
+  DONE,
+  WANTED_VALUE,
+  FIRST_ACTION,
+  OPEN_OBJECT,
+  OPEN_ARRAY,
+  CLOSE,
+  AFTER_COLON,
+  BEGIN_WANTED,
+  NUMBER_END,
+  LITERAL_END,
+  STRING_VALUE,
+  STRING_KEY,
+  TABLE,
+} from "./json-automaton.ts";
+import { BACKSLASH, HEX_DIGIT, LETTER_U, QUOTE, shortStringEnd, SIMPLE_ESCAPE, stretchEnd } from "./json-strings.ts";
+import { plainKeyIndex, prepareKeys, type WantedKeys } from "./json-wanted-keys.ts";
+
 export interface JsonField {
   /** Absolute byte offsets of the value in the whole body; `end` is behind its last byte. */
   readonly start: number;
@@ -45,170 +72,6 @@ export const FIELD_TEXT_BYTES_MAX = 65_536;
 const DEPTH_MAX = 512;
 /** From here on a stretch of a string is skipped by native search, whose call costs as much as 100 bytes by hand. */
 const LONG_STRETCH_BYTES = 4_096;
-
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
-const LETTER_U = 0x75;
-
-// Classes of bytes outside strings. Anything else is class 0 and fails in every state.
-const CLASS_BYTES = [" \t\n\r", "{", "}", "[", "]", ":", ",", '"', "-", "+", "0", "123456789", ".", "E", "e", "t", "r", "u", "f", "a", "l", "s", "n"];
-const CLASS_SHIFT = 5;
-const CLASSES = new Uint8Array(256);
-CLASS_BYTES.forEach((bytes, index) => {
-  for (const byte of bytes) CLASSES[byte.charCodeAt(0)] = index + 1;
-});
-
-// States. `AFTER_*` stand behind a value or a member, `NUMBER_*` and the spelled ones inside a number or a literal.
-const START = 0;
-const VALUE = 1;
-const VALUE_OR_END = 2;
-const KEY = 3;
-const KEY_OR_END = 4;
-const COLON = 5;
-const AFTER_IN_ARRAY = 6;
-const AFTER_IN_OBJECT = 7;
-const DONE = 8;
-/** Before the value of a wanted key: its first byte is noted. */
-const WANTED_VALUE = 9;
-const NUMBER_MINUS = 10;
-const NUMBER_ZERO = 11;
-const NUMBER_INT = 12;
-const NUMBER_DOT = 13;
-const NUMBER_FRACTION = 14;
-const NUMBER_E = 15;
-const NUMBER_E_SIGN = 16;
-const NUMBER_EXPONENT = 17;
-const FIRST_LITERAL = 18;
-
-// What is more than a change of state.
-const FIRST_ACTION = 64;
-const FAIL = 64;
-const OPEN_OBJECT = 65;
-const OPEN_ARRAY = 66;
-const CLOSE = 67;
-const AFTER_COLON = 68;
-const BEGIN_WANTED = 69;
-/** A number ends at the byte behind it, which is then looked at again. */
-const NUMBER_END = 70;
-const LITERAL_END = 71;
-const STRING_VALUE = 72;
-const STRING_KEY = 73;
-
-const TABLE = makeTable();
-
-function makeTable(): Uint8Array {
-  const table = new Uint8Array(32 << CLASS_SHIFT).fill(FAIL);
-  const on = (state: number, bytes: string, next: number): void => {
-    for (const byte of bytes) table[(state << CLASS_SHIFT) | CLASSES[byte.charCodeAt(0)]!] = next;
-  };
-  for (const state of [START, VALUE, VALUE_OR_END, KEY, KEY_OR_END, COLON, AFTER_IN_ARRAY, AFTER_IN_OBJECT, DONE, WANTED_VALUE]) on(state, " ", state);
-  on(START, "{", OPEN_OBJECT);
-  on(KEY, '"', STRING_KEY);
-  on(KEY_OR_END, '"', STRING_KEY);
-  on(KEY_OR_END, "}", CLOSE);
-  on(VALUE_OR_END, "]", CLOSE);
-  on(COLON, ":", AFTER_COLON);
-  on(AFTER_IN_ARRAY, ",", VALUE);
-  on(AFTER_IN_ARRAY, "]", CLOSE);
-  on(AFTER_IN_OBJECT, ",", KEY);
-  on(AFTER_IN_OBJECT, "}", CLOSE);
-
-  const starts: [string, number][] = [["{", OPEN_OBJECT], ["[", OPEN_ARRAY], ['"', STRING_VALUE], ["-", NUMBER_MINUS], ["0", NUMBER_ZERO], ["1", NUMBER_INT]];
-  let literalState = FIRST_LITERAL;
-  for (const literal of ["true", "false", "null"]) {
-    starts.push([literal[0]!, literalState]);
-    for (const letter of literal.slice(1, -1)) on(literalState, letter, ++literalState);
-    on(literalState++, literal.at(-1)!, LITERAL_END);
-  }
-  for (const [byte, next] of starts) {
-    on(VALUE, byte, next);
-    on(VALUE_OR_END, byte, next);
-    on(WANTED_VALUE, byte, BEGIN_WANTED);
-  }
-
-  on(NUMBER_MINUS, "0", NUMBER_ZERO);
-  on(NUMBER_MINUS, "1", NUMBER_INT);
-  on(NUMBER_INT, "01", NUMBER_INT);
-  for (const state of [NUMBER_ZERO, NUMBER_INT]) on(state, ".", NUMBER_DOT);
-  for (const state of [NUMBER_DOT, NUMBER_FRACTION]) on(state, "01", NUMBER_FRACTION);
-  for (const state of [NUMBER_ZERO, NUMBER_INT, NUMBER_FRACTION]) on(state, "eE", NUMBER_E);
-  on(NUMBER_E, "+-", NUMBER_E_SIGN);
-  for (const state of [NUMBER_E, NUMBER_E_SIGN, NUMBER_EXPONENT]) on(state, "01", NUMBER_EXPONENT);
-  for (const state of [NUMBER_ZERO, NUMBER_INT, NUMBER_FRACTION, NUMBER_EXPONENT]) on(state, " ,}]", NUMBER_END);
-  return table;
-}
-
-/** Bytes that end a plain stretch of a string: quote, backslash, control characters. */
-const ENDS_STRETCH = new Uint8Array(256);
-ENDS_STRETCH.fill(1, 0, 0x20);
-ENDS_STRETCH[QUOTE] = 1;
-ENDS_STRETCH[BACKSLASH] = 1;
-const SIMPLE_ESCAPE = new Uint8Array(256);
-for (const byte of '"\\/bfnrt') SIMPLE_ESCAPE[byte.charCodeAt(0)] = 1;
-const HEX_DIGIT = new Uint8Array(256);
-for (const byte of "0123456789abcdefABCDEF") HEX_DIGIT[byte.charCodeAt(0)] = 1;
-
-/**
- * The first byte in [from, stop) that ends a plain stretch, else `stop`. Four bytes at a time: a byte below 0x20, or equal
- * to a quote or backslash, leaves a borrow in its top bit.
- */
-function stretchEnd(chunk: Buffer, words: Int32Array, from: number, stop: number): number {
-  const base = chunk.byteOffset;
-  let pos = from;
-  while (pos < stop && ((base + pos) & 3) !== 0) {
-    if (ENDS_STRETCH[chunk[pos]!] === 1) return pos;
-    pos++;
-  }
-  const wordsEnd = (base + stop) >> 2;
-  let word = (base + pos) >> 2;
-  if (word < wordsEnd) {
-    while (word < wordsEnd) {
-      const x = words[word]!;
-      const marks = (x - 0x20202020) | ((x ^ 0x22222222) - 0x01010101) | ((x ^ 0x5c5c5c5c) - 0x01010101);
-      if ((marks & ~x & 0x80808080) !== 0) break;
-      word++;
-    }
-    pos = (word << 2) - base;
-  }
-  while (pos < stop && ENDS_STRETCH[chunk[pos]!] === 0) pos++;
-  return pos;
-}
-
-const SHORT_STRING_BYTES = 24;
-
-/** The closing quote of a short string without escapes, or -1. */
-function shortStringEnd(chunk: Buffer, from: number): number {
-  const stop = Math.min(chunk.length, from + SHORT_STRING_BYTES);
-  let pos = from;
-  while (pos < stop && ENDS_STRETCH[chunk[pos]!] === 0) pos++;
-  return pos < stop && chunk[pos] === QUOTE ? pos : -1;
-}
-
-interface WantedKeys {
-  readonly names: readonly string[];
-  /** Indices into `names` by the key's length in bytes. */
-  readonly byLength: readonly (readonly number[] | undefined)[];
-  readonly bytes: readonly Buffer[];
-  /** A longer raw key can't be a wanted one, even with every character written as \uXXXX. */
-  readonly rawBytesMax: number;
-}
-
-// Callers pass the same constant list for each request; preparing it once saves a microsecond.
-const preparedKeys = new WeakMap<readonly string[], WantedKeys>();
-
-function prepareKeys(names: readonly string[]): WantedKeys {
-  const known = preparedKeys.get(names);
-  if (known !== undefined) return known;
-  const bytes = names.map((name) => Buffer.from(name));
-  const longest = Math.max(0, ...bytes.map((name) => name.length));
-  const byLength = Array.from({ length: longest + 1 }, (_, length) => {
-    const indices = names.flatMap((_name, index) => (bytes[index]!.length === length ? [index] : []));
-    return indices.length === 0 ? undefined : indices;
-  });
-  const prepared = { names, byLength, bytes, rawBytesMax: longest * 6 };
-  preparedKeys.set(names, prepared);
-  return prepared;
-}
 
 // Invariants:
 //   J1. Between two pushes the scan holds no reference to a chunk: what it needs later it copies, 64 KiB at most.
@@ -300,7 +163,12 @@ export class JsonTopScan {
       this.#fail(nothing ? "empty, not a JSON object" : "the JSON ends too early", 0);
     }
     if (this.#why !== undefined) return { kind: "invalid", why: this.#why, offset: this.#whyOffset };
-    return { kind: "object", fields: this.#fields, firstMemberOffset: this.#firstMemberOffset, empty: this.#keys === 0 };
+    return {
+      kind: "object",
+      fields: this.#fields,
+      firstMemberOffset: this.#firstMemberOffset,
+      empty: this.#keys === 0,
+    };
   }
 
   /** Each action returns the next position to look at. */
@@ -418,7 +286,8 @@ export class JsonTopScan {
     const key = this.#matchKey(chunk, pos);
     this.#dropKept();
     this.#key = key;
-    if (key >= 0 && this.#fields.has(this.#wanted.names[key]!)) return this.#fail(`duplicate key "${this.#wanted.names[key]}"`, pos);
+    if (key >= 0 && this.#fields.has(this.#wanted.names[key]!))
+      return this.#fail(`duplicate key "${this.#wanted.names[key]}"`, pos);
     return pos + 1;
   }
 
@@ -432,14 +301,7 @@ export class JsonTopScan {
       // The scan has seen that the escapes are right, so this can't throw.
       return wanted.names.indexOf(JSON.parse(`"${raw}"`) as string);
     }
-    const start = this.#keepFrom - this.#base;
-    for (const index of wanted.byLength[bytes] ?? []) {
-      const name = wanted.bytes[index]!;
-      let at = 0;
-      while (at < bytes && chunk[start + at] === name[at]) at++;
-      if (at === bytes) return index;
-    }
-    return -1;
+    return plainKeyIndex(wanted, chunk, this.#keepFrom - this.#base, end);
   }
 
   #valueEnded(chunk: Buffer, end: number): void {

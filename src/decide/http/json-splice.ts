@@ -34,18 +34,25 @@ export function spliceBody(chunks: readonly Buffer[], edits: readonly BodyEdit[]
     while (index < chunks.length) {
       const chunk = chunks[index]!;
       const end = Math.min(to, chunkStart + chunk.length);
-      if (keep) take(at === chunkStart && end === chunkStart + chunk.length ? chunk : chunk.subarray(at - chunkStart, end - chunkStart));
+      if (keep)
+        take(
+          at === chunkStart && end === chunkStart + chunk.length
+            ? chunk
+            : chunk.subarray(at - chunkStart, end - chunkStart),
+        );
       at = end;
       if (at < chunkStart + chunk.length) break;
       chunkStart += chunk.length;
       index++;
     }
-    if (at < to && to !== Number.POSITIVE_INFINITY) throw new Error(`edit at byte ${to} lies behind the body's ${at} bytes`);
+    if (at < to && to !== Number.POSITIVE_INFINITY)
+      throw new Error(`edit at byte ${to} lies behind the body's ${at} bytes`);
   };
 
   let at = 0;
   for (const edit of edits.toSorted((a, b) => a.start - b.start)) {
-    if (edit.start < at || edit.end < edit.start) throw new Error(`edit of bytes ${edit.start} to ${edit.end} overlaps another`);
+    if (edit.start < at || edit.end < edit.start)
+      throw new Error(`edit of bytes ${edit.start} to ${edit.end} overlaps another`);
     walk(at, edit.start, true);
     take(Buffer.from(edit.text));
     walk(edit.start, edit.end, false);
@@ -61,7 +68,10 @@ export function spliceBody(chunks: readonly Buffer[], edits: readonly BodyEdit[]
  * member of one name would be read in different ways. One call makes all edits of a body: of two, each would count the
  * object's commas without the other's members.
  */
-export function setMembers(scan: ScannedObject, members: readonly { readonly key: string; readonly valueText: string }[]): BodyEdit[] {
+export function setMembers(
+  scan: ScannedObject,
+  members: readonly { readonly key: string; readonly valueText: string }[],
+): BodyEdit[] {
   const edits: BodyEdit[] = [];
   const added: string[] = [];
   for (const { key, valueText } of members) {

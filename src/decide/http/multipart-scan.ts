@@ -26,9 +26,11 @@ export function parseBoundary(contentType: string | undefined): BoundaryResult {
   if (match === null) return { kind: "notMultipart" };
   const found = parseParameters(contentType!.slice(match[0].length))?.filter(({ name }) => name === "boundary");
   if (found === undefined) return { kind: "bad", why: "the content type can't be read" };
-  if (found.length !== 1) return { kind: "bad", why: `the content type has ${found.length === 0 ? "no boundary" : "two boundaries"}` };
+  if (found.length !== 1)
+    return { kind: "bad", why: `the content type has ${found.length === 0 ? "no boundary" : "two boundaries"}` };
   const { value } = found[0]!;
-  if (!/^[A-Za-z0-9'()+_,./:=? -]{0,69}[A-Za-z0-9'()+_,./:=?-]$/.test(value)) return { kind: "bad", why: "the boundary is not 1 to 70 characters of those allowed" };
+  if (!/^[A-Za-z0-9'()+_,./:=? -]{0,69}[A-Za-z0-9'()+_,./:=?-]$/.test(value))
+    return { kind: "bad", why: "the boundary is not 1 to 70 characters of those allowed" };
   return { kind: "ok", boundary: value };
 }
 
@@ -74,7 +76,8 @@ export class MultipartScan {
   }
 
   end(): MultipartScanResult {
-    if (this.#why === undefined && this.#state !== "epilogue") this.#fail(this.#started ? "the form ends too early" : "the form's boundary was not found");
+    if (this.#why === undefined && this.#state !== "epilogue")
+      this.#fail(this.#started ? "the form ends too early" : "the form's boundary was not found");
     if (this.#why !== undefined) return { kind: "invalid", why: this.#why };
     return { kind: "form", ...this.#fields, names: this.#names };
   }
@@ -113,7 +116,8 @@ export class MultipartScan {
   #content(bytes: Buffer): void {
     if (this.#field === undefined || bytes.length === 0) return;
     this.#valueBytes += bytes.length;
-    if (this.#valueBytes > FORM_FIELD_BYTES_MAX) this.#fail(`the field "${this.#field}" is longer than ${FORM_FIELD_BYTES_MAX} bytes`);
+    if (this.#valueBytes > FORM_FIELD_BYTES_MAX)
+      this.#fail(`the field "${this.#field}" is longer than ${FORM_FIELD_BYTES_MAX} bytes`);
     else this.#value.push(Buffer.from(bytes));
   }
 
@@ -144,7 +148,8 @@ export class MultipartScan {
     }
     const end = this.#head.indexOf("\r\n\r\n", Math.max(0, before - 3));
     if (end < 0) {
-      if (this.#head.length >= PART_HEAD_BYTES_MAX + 4) this.#fail(`the head of a part is longer than ${PART_HEAD_BYTES_MAX} bytes`);
+      if (this.#head.length >= PART_HEAD_BYTES_MAX + 4)
+        this.#fail(`the head of a part is longer than ${PART_HEAD_BYTES_MAX} bytes`);
       return from + taken.length;
     }
     this.#partBegins(this.#head.slice(2, Math.max(2, end)));
@@ -168,9 +173,12 @@ export class MultipartScan {
   }
 }
 
-type PartHead = { readonly kind: "part"; readonly name: string; readonly encoded: boolean } | { readonly kind: "invalid"; readonly why: string };
+type PartHead =
+  | { readonly kind: "part"; readonly name: string; readonly encoded: boolean }
+  | { readonly kind: "invalid"; readonly why: string };
 
-const HEADER_LINE = /^([A-Za-z0-9!#$%&'*+.^_`|~-]+):[ \t]*(.*)$/;
+/** Values of visible characters, blanks and tabs; bytes above ASCII are text of some encoding. */
+const HEADER_LINE = /^([A-Za-z0-9!#$%&'*+.^_`|~-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)$/;
 
 /** `head` is the part's header lines without the empty line, each byte a character. */
 function parsePartHead(head: string): PartHead {
@@ -179,7 +187,7 @@ function parsePartHead(head: string): PartHead {
   let transferEncoding = "binary";
   for (const line of head === "" ? [] : head.split("\r\n")) {
     const match = HEADER_LINE.exec(line);
-    if (match === null || /[\0-\x08\x0a-\x1f]/.test(line)) return invalid("a header line of a part can't be read");
+    if (match === null) return invalid("a header line of a part can't be read");
     const name = match[1]!.toLowerCase();
     if (name === "content-transfer-encoding") transferEncoding = match[2]!.trim().toLowerCase();
     if (name !== "content-disposition") continue;
@@ -192,8 +200,11 @@ function parsePartHead(head: string): PartHead {
   // `name*` is not for forms (RFC 7578), and readers differ on it.
   const names = parameters.filter(({ name }) => name === "name" || name === "name*");
   const first = names[0];
-  if (names.length !== 1 || first === undefined || first.name !== "name" || /\\[^"\\]/.test(first.value)) return invalid("a part has no name, or one that can be read in two ways");
+  if (names.length !== 1 || first === undefined || first.name !== "name" || /\\[^"\\]/.test(first.value))
+    return invalid("a part has no name, or one that can be read in two ways");
   const name = Buffer.from(first.value.replace(/\\(.)/g, "$1"), "latin1").toString("utf8");
-  const encoded = !["7bit", "8bit", "binary"].includes(transferEncoding) || parameters.some((parameter) => parameter.name.startsWith("filename"));
+  const encoded =
+    !["7bit", "8bit", "binary"].includes(transferEncoding) ||
+    parameters.some((parameter) => parameter.name.startsWith("filename"));
   return { kind: "part", name, encoded };
 }

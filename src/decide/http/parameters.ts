@@ -1,4 +1,5 @@
-const PARAMETER = /^[ \t]*;[ \t]*(?:([A-Za-z0-9!#$%&'*+.^_`|~-]+)=(?:"((?:[^"\\]|\\.)*)"|([A-Za-z0-9!#$%&'*+.^_`|~-]+)))?/;
+const PARAMETER =
+  /^[ \t]*;[ \t]*(?:([A-Za-z0-9!#$%&'*+.^_`|~-]+)=(?:"((?:[^"\\]|\\.)*)"|([A-Za-z0-9!#$%&'*+.^_`|~-]+)))?/;
 
 /** `quoted` tells whether the value stood in quotes; escapes in it are kept as they are. */
 export interface HeaderParameter {
@@ -15,7 +16,8 @@ export function parseParameters(text: string): HeaderParameter[] | undefined {
     const match = PARAMETER.exec(rest);
     if (match === null) return undefined;
     const [all, name, quoted, token] = match;
-    if (name !== undefined) found.push({ name: name.toLowerCase(), value: quoted ?? token ?? "", quoted: quoted !== undefined });
+    if (name !== undefined)
+      found.push({ name: name.toLowerCase(), value: quoted ?? token ?? "", quoted: quoted !== undefined });
     rest = rest.slice(all.length);
   }
   return found;

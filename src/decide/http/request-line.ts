@@ -44,11 +44,14 @@ export function canonicalPath(target: string): CanonicalTarget {
   const head = prefix ?? path;
   if (/[\\;]|%5C/.test(path)) return bad("the path holds a backslash or semicolon");
   if (head.includes("//") || head.includes("%2F")) return bad("the path holds an empty segment or an encoded slash");
-  if (path.split(/\/|%2F/).some((segment) => segment === "." || segment === "..")) return bad("the path holds a dot segment");
+  if (path.split(/\/|%2F/).some((segment) => segment === "." || segment === ".."))
+    return bad("the path holds a dot segment");
   return { kind: "ok", path, query };
 }
 
-function normalise(raw: string): { readonly kind: "ok"; readonly path: string } | Extract<CanonicalTarget, { kind: "bad" }> {
+function normalise(
+  raw: string,
+): { readonly kind: "ok"; readonly path: string } | Extract<CanonicalTarget, { kind: "bad" }> {
   let why: string | undefined;
   const path = raw.replace(ENCODED, (_whole, hex: string | undefined) => {
     if (hex === undefined) {

@@ -16,7 +16,8 @@ export function parseRetryAfter(value: string, nowEpochMs: number): number | und
 }
 
 /** A `Retry-After` value: whole seconds, never 0, as that would invite a tight loop. */
-export const renderRetryAfter = (ms: number): string => String(Math.min(SECONDS_MAX, Math.max(1, Math.ceil(ms / 1_000))));
+export const renderRetryAfter = (ms: number): string =>
+  String(Math.min(SECONDS_MAX, Math.max(1, Math.ceil(ms / 1_000))));
 
 function parseHttpDate(text: string): number | undefined {
   for (const form of DATE_FORMS) {

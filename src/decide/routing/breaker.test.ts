@@ -11,7 +11,7 @@ function feed(breaker: Breaker, kinds: readonly ResultKind[], ms = 0): Breaker {
   for (const kind of kinds) breaker.onResult(kind, at(ms));
   return breaker;
 }
-const times = (count: number, kind: ResultKind): ResultKind[] => new Array<ResultKind>(count).fill(kind);
+const times = (count: number, kind: ResultKind): ResultKind[] => Array.from({ length: count }, () => kind);
 
 test("three failed connections in a row open it, two do not [10.R5]", () => {
   assert.equal(feed(aBreaker(), times(2, "connectFailed")).state(at(0)), "closed");
@@ -25,7 +25,11 @@ test("three failed connections in a row open it, two do not [10.R5]", () => {
 
 test("a row of failed connections ends with any answer, also a refusal of the request", () => {
   for (const between of ["ok", "clientFault", "failed"] as const) {
-    assert.equal(feed(aBreaker(), ["connectFailed", "connectFailed", between, "connectFailed", "connectFailed"]).state(at(0)), "closed", between);
+    assert.equal(
+      feed(aBreaker(), ["connectFailed", "connectFailed", between, "connectFailed", "connectFailed"]).state(at(0)),
+      "closed",
+      between,
+    );
   }
 });
 
@@ -122,7 +126,10 @@ test("a stall opens it, and one request alone tells whether the engine is back",
 });
 
 test("never two probes at once, and never open for longer than a minute, after any sequence of results", () => {
-  const step = fc.tuple(fc.nat(8_000), fc.constantFrom<ResultKind | "try">("ok", "connectFailed", "failed", "clientFault", "abandoned", "try", "try"));
+  const step = fc.tuple(
+    fc.nat(8_000),
+    fc.constantFrom<ResultKind | "try">("ok", "connectFailed", "failed", "clientFault", "abandoned", "try", "try"),
+  );
   fc.assert(
     fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
       const breaker = aBreaker();

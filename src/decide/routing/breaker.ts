@@ -44,8 +44,8 @@ export class Breaker {
   #openMs = 0;
   #probeAt: MonoMs | undefined;
   #connectFailures = 0;
-  readonly #ok = new Array<number>(BUCKETS).fill(0);
-  readonly #failed = new Array<number>(BUCKETS).fill(0);
+  readonly #ok = Array.from({ length: BUCKETS }, () => 0);
+  readonly #failed = Array.from({ length: BUCKETS }, () => 0);
   #bucket = 0;
 
   constructor(now: MonoMs) {

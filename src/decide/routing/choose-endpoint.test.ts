@@ -2,7 +2,16 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { seededRandom } from "../../kernel/random.ts";
-import { chooseEndpoint, LOAD_STALE_MS, type ChoiceView, type EndpointChoice, type EndpointView, type ExclusionReason, type LoadView, type RoutingPolicy } from "./choose-endpoint.ts";
+import {
+  chooseEndpoint,
+  LOAD_STALE_MS,
+  type ChoiceView,
+  type EndpointChoice,
+  type EndpointView,
+  type ExclusionReason,
+  type LoadView,
+  type RoutingPolicy,
+} from "./choose-endpoint.ts";
 
 const anEndpoint = (id: string, part: Partial<EndpointView> = {}): EndpointView => ({
   id,
@@ -23,7 +32,14 @@ const aLoad = (part: Partial<LoadView> = {}): LoadView => ({ running: 0, waiting
 const POLICIES: readonly RoutingPolicy[] = ["least_loaded", "round_robin", "random_two"];
 
 function choose(endpoints: readonly EndpointView[], part: Partial<ChoiceView> = {}): EndpointChoice {
-  return chooseEndpoint({ endpoints, policy: "least_loaded", exclude: new Set(), cursor: 0, random: seededRandom(1), ...part });
+  return chooseEndpoint({
+    endpoints,
+    policy: "least_loaded",
+    exclude: new Set(),
+    cursor: 0,
+    random: seededRandom(1),
+    ...part,
+  });
 }
 const chosen = (endpoints: readonly EndpointView[], part: Partial<ChoiceView> = {}): string | undefined => {
   const choice = choose(endpoints, part);
@@ -59,7 +75,10 @@ test("a half-open endpoint whose probe is free, and one of unknown health, may b
 
 test("an endpoint that the request has tried is not tried again [10.R4]", () => {
   assert.equal(chosen([anEndpoint("a"), anEndpoint("b", { inFlight: 7 })], { exclude: new Set(["a"]) }), "b");
-  assert.deepEqual(choose([anEndpoint("a")], { exclude: new Set(["a"]) }), { kind: "none", why: [{ id: "a", why: "tried" }] });
+  assert.deepEqual(choose([anEndpoint("a")], { exclude: new Set(["a"]) }), {
+    kind: "none",
+    why: [{ id: "a", why: "tried" }],
+  });
 });
 
 test("least_loaded takes the smallest part of slots in use, not the smallest count [10.R2]", () => {
@@ -68,12 +87,19 @@ test("least_loaded takes the smallest part of slots in use, not the smallest cou
 
 test("the engine's queue, its work for others and a full cache speak against an endpoint [10.R2]", () => {
   for (const part of [{ waiting: 4 }, { running: 5 }, { kvUse: 0.9 }]) {
-    assert.equal(chosen([anEndpoint("a", { load: aLoad(part) }), anEndpoint("b", { inFlight: 1, load: aLoad({ running: 1 }) })]), "b", JSON.stringify(part));
+    assert.equal(
+      chosen([anEndpoint("a", { load: aLoad(part) }), anEndpoint("b", { inFlight: 1, load: aLoad({ running: 1 }) })]),
+      "b",
+      JSON.stringify(part),
+    );
   }
 });
 
 test("a report weighs less as it ages and nothing when stale [10.R2]", () => {
-  const pair = (ageMs: number): EndpointView[] => [anEndpoint("a", { load: aLoad({ waiting: 6, ageMs }) }), anEndpoint("b", { inFlight: 2, load: aLoad({ running: 2 }) })];
+  const pair = (ageMs: number): EndpointView[] => [
+    anEndpoint("a", { load: aLoad({ waiting: 6, ageMs }) }),
+    anEndpoint("b", { inFlight: 2, load: aLoad({ running: 2 }) }),
+  ];
   assert.equal(chosen(pair(0)), "b");
   assert.equal(chosen(pair(LOAD_STALE_MS)), "a");
   assert.equal(chosen(pair(LOAD_STALE_MS * 50)), "a");
@@ -88,7 +114,9 @@ test("a missing signal is unknown and never 0: the endpoint without it gains not
   const silent = aLoad({ running: undefined, waiting: undefined, kvUse: undefined });
   const loaded = aLoad({ running: 2, waiting: 1, kvUse: 0.5 });
   for (const load of [null, silent]) {
-    const shares = [0, 1].map((cursor) => chosen([anEndpoint("a", { load }), anEndpoint("b", { load: loaded })], { cursor }));
+    const shares = [0, 1].map((cursor) =>
+      chosen([anEndpoint("a", { load }), anEndpoint("b", { load: loaded })], { cursor }),
+    );
     assert.deepEqual(shares, ["a", "b"]);
     assert.equal(chosen([anEndpoint("a", { load, inFlight: 1 }), anEndpoint("b", { load: loaded })]), "b");
   }
@@ -97,7 +125,10 @@ test("a missing signal is unknown and never 0: the endpoint without it gains not
 test("equal endpoints share: the first choice moves on with each request [10.R2]", () => {
   const endpoints = ["a", "b", "c"].map((id) => anEndpoint(id));
   for (const policy of ["least_loaded", "round_robin"] as const) {
-    assert.deepEqual([0, 1, 2, 3].map((cursor) => chosen(endpoints, { policy, cursor })), ["a", "b", "c", "a"]);
+    assert.deepEqual(
+      [0, 1, 2, 3].map((cursor) => chosen(endpoints, { policy, cursor })),
+      ["a", "b", "c", "a"],
+    );
   }
 });
 
@@ -115,10 +146,33 @@ test("random_two takes the better of two and reaches every endpoint [10.R2]", ()
 });
 
 test("the choice can be explained as plain data, the chosen one having the lowest total [10.R2]", () => {
-  const choice = choose([anEndpoint("a", { inFlight: 4, load: aLoad({ running: 6, waiting: 2, kvUse: 0.5 }) }), anEndpoint("b"), anEndpoint("c", { stalled: true })], { explain: true });
+  const choice = choose(
+    [
+      anEndpoint("a", { inFlight: 4, load: aLoad({ running: 6, waiting: 2, kvUse: 0.5 }) }),
+      anEndpoint("b"),
+      anEndpoint("c", { stalled: true }),
+    ],
+    { explain: true },
+  );
   assert.ok(choice.kind === "chosen" && choice.id === "b");
-  assert.deepEqual(choice.scores?.[0], { id: "a", own: 0.5, others: 0.5, waiting: 0.25, kvUse: 0.5, weight: 1, total: 1.5 });
-  assert.deepEqual(choice.scores?.[1], { id: "b", own: 0, others: null, waiting: null, kvUse: null, weight: 0, total: 1 });
+  assert.deepEqual(choice.scores?.[0], {
+    id: "a",
+    own: 0.5,
+    others: 0.5,
+    waiting: 0.25,
+    kvUse: 0.5,
+    weight: 1,
+    total: 1.5,
+  });
+  assert.deepEqual(choice.scores?.[1], {
+    id: "b",
+    own: 0,
+    others: null,
+    waiting: null,
+    kvUse: null,
+    weight: 0,
+    total: 1,
+  });
   assert.deepEqual(choice.excluded, [{ id: "c", why: "stalled" }]);
   assert.deepEqual(JSON.parse(JSON.stringify(choice)), choice);
 });
@@ -131,24 +185,45 @@ const anyEndpoint = fc.record({
   breaker: fc.constantFrom("closed" as const, "closed" as const, "halfOpen" as const, "open" as const),
   probeFree: fc.boolean(),
   stalled: fc.constantFrom(false, false, true),
-  load: fc.option(fc.record({ running: fc.option(fc.nat(9), { nil: undefined }), waiting: fc.option(fc.nat(9), { nil: undefined }), kvUse: fc.option(fc.double({ min: 0, max: 1, noNaN: true }), { nil: undefined }), ageMs: fc.nat(20_000) })),
+  load: fc.option(
+    fc.record({
+      running: fc.option(fc.nat(9), { nil: undefined }),
+      waiting: fc.option(fc.nat(9), { nil: undefined }),
+      kvUse: fc.option(fc.double({ min: 0, max: 1, noNaN: true }), { nil: undefined }),
+      ageMs: fc.nat(20_000),
+    }),
+  ),
 });
 
 test("what is chosen is eligible, something is chosen when anything is, and the same view gives the same choice [10.R1]", () => {
   fc.assert(
-    fc.property(fc.array(anyEndpoint, { maxLength: 6 }), fc.nat(100), fc.constantFrom(...POLICIES), fc.array(fc.nat(5)), (parts, cursor, policy, tried) => {
-      const endpoints = parts.map((part, index) => anEndpoint(String(index), part));
-      const view = { policy, cursor, exclude: new Set(tried.map(String)) };
-      const eligible = endpoints.filter((each) => !view.exclude.has(each.id) && !each.draining && !each.stalled && each.breaker !== "open" && (each.breaker === "closed" || each.probeFree) && each.inFlight + each.external < each.slots);
-      const choice = choose(endpoints, view);
-      assert.deepEqual(choose(endpoints, view), choice);
-      if (choice.kind === "none") {
-        assert.equal(eligible.length, 0);
-        assert.equal(choice.why.length, endpoints.length);
-      } else {
-        assert.ok(eligible.some(({ id }) => id === choice.id));
-      }
-    }),
+    fc.property(
+      fc.array(anyEndpoint, { maxLength: 6 }),
+      fc.nat(100),
+      fc.constantFrom(...POLICIES),
+      fc.array(fc.nat(5)),
+      (parts, cursor, policy, tried) => {
+        const endpoints = parts.map((part, index) => anEndpoint(String(index), part));
+        const view = { policy, cursor, exclude: new Set(tried.map(String)) };
+        const eligible = endpoints.filter(
+          (each) =>
+            !view.exclude.has(each.id) &&
+            !each.draining &&
+            !each.stalled &&
+            each.breaker !== "open" &&
+            (each.breaker === "closed" || each.probeFree) &&
+            each.inFlight + each.external < each.slots,
+        );
+        const choice = choose(endpoints, view);
+        assert.deepEqual(choose(endpoints, view), choice);
+        if (choice.kind === "none") {
+          assert.equal(eligible.length, 0);
+          assert.equal(choice.why.length, endpoints.length);
+        } else {
+          assert.ok(eligible.some(({ id }) => id === choice.id));
+        }
+      },
+    ),
     { numRuns: 500 },
   );
 });

@@ -43,7 +43,17 @@ export interface ChoiceView {
   readonly explain?: boolean;
 }
 
-export type ExclusionReason = "tried" | "draining" | "guard" | "stalled" | "breakerOpen" | "probing" | "unhealthy" | "loading" | "modelNotServed" | "noSlot";
+export type ExclusionReason =
+  | "tried"
+  | "draining"
+  | "guard"
+  | "stalled"
+  | "breakerOpen"
+  | "probing"
+  | "unhealthy"
+  | "loading"
+  | "modelNotServed"
+  | "noSlot";
 
 export interface Exclusion {
   readonly id: string;
@@ -66,7 +76,12 @@ export interface EndpointScore {
 }
 
 export type EndpointChoice =
-  | { readonly kind: "chosen"; readonly id: string; readonly scores?: readonly EndpointScore[]; readonly excluded?: readonly Exclusion[] }
+  | {
+      readonly kind: "chosen";
+      readonly id: string;
+      readonly scores?: readonly EndpointScore[];
+      readonly excluded?: readonly Exclusion[];
+    }
   | { readonly kind: "none"; readonly why: readonly Exclusion[] };
 
 /** A report's weight falls in a straight line to nothing at this age. */
@@ -95,7 +110,12 @@ export function chooseEndpoint(view: ChoiceView): EndpointChoice {
   if (view.explain !== true) return { kind: "chosen", id: chosen.id };
   const mean = meanOf(view);
   const eligible = view.endpoints.filter((endpoint) => exclusionReason(endpoint, view.exclude) === undefined);
-  return { kind: "chosen", id: chosen.id, scores: eligible.map((endpoint) => explain(endpoint, mean)), excluded: exclusions(view) };
+  return {
+    kind: "chosen",
+    id: chosen.id,
+    scores: eligible.map((endpoint) => explain(endpoint, mean)),
+    excluded: exclusions(view),
+  };
 }
 
 function pick(view: ChoiceView): EndpointView | undefined {
@@ -156,9 +176,11 @@ interface MeanLoad {
 
 const NOTHING_KNOWN: MeanLoad = { others: 0, waiting: 0, kvUse: 0 };
 
-const weightOf = (load: LoadView | null): number => (load === null ? 0 : Math.min(1, Math.max(0, 1 - load.ageMs / LOAD_STALE_MS)));
+const weightOf = (load: LoadView | null): number =>
+  load === null ? 0 : Math.min(1, Math.max(0, 1 - load.ageMs / LOAD_STALE_MS));
 const ownOf = (view: EndpointView): number => (view.inFlight + view.external) / view.slots;
-const waitingOf = (view: EndpointView): number | undefined => (view.load?.waiting === undefined ? undefined : view.load.waiting / view.slots);
+const waitingOf = (view: EndpointView): number | undefined =>
+  view.load?.waiting === undefined ? undefined : view.load.waiting / view.slots;
 
 function othersOf(view: EndpointView): number | undefined {
   const { load } = view;
@@ -187,10 +209,15 @@ function meanOf(view: ChoiceView): MeanLoad {
     }
   }
   if (othersWeight + waitingWeight + kvWeight === 0) return NOTHING_KNOWN;
-  return { others: others / (othersWeight || 1), waiting: waiting / (waitingWeight || 1), kvUse: kvUse / (kvWeight || 1) };
+  return {
+    others: others / (othersWeight || 1),
+    waiting: waiting / (waitingWeight || 1),
+    kvUse: kvUse / (kvWeight || 1),
+  };
 }
 
-const towards = (mean: number, value: number | undefined, weight: number): number => (value === undefined ? mean : mean + (value - mean) * weight);
+const towards = (mean: number, value: number | undefined, weight: number): number =>
+  value === undefined ? mean : mean + (value - mean) * weight;
 
 function totalOf(view: EndpointView, mean: MeanLoad): number {
   const weight = weightOf(view.load);

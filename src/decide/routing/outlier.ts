@@ -27,7 +27,9 @@ export function ejectedEndpoints(endpoints: readonly OutlierView[], now: MonoMs)
   }
   if (failing.length === 0) return NONE;
   const allowed = Math.max(0, Math.floor(endpoints.length / 2) - away);
-  const worstFirst = failing.toSorted((a, b) => b.breaker.failedShare() - a.breaker.failedShare() || (a.id < b.id ? -1 : 1));
+  const worstFirst = failing.toSorted(
+    (a, b) => b.breaker.failedShare() - a.breaker.failedShare() || (a.id < b.id ? -1 : 1),
+  );
   return new Set(worstFirst.slice(0, allowed).map((endpoint) => endpoint.id));
 }
 

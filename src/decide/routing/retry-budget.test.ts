@@ -53,33 +53,38 @@ test("a new ratio holds from the next request on", () => {
 test("against an engine that fails everything, tries are at most 1.2 times the requests and 3 more, over a whole run and any part of it [80.G9]", () => {
   const arrival = fc.tuple(fc.integer({ min: 0, max: 3_000 }), fc.integer({ min: 1, max: 40 }));
   fc.assert(
-    fc.property(fc.array(arrival, { minLength: 1, maxLength: 60 }), fc.integer({ min: 0, max: 2 }), (arrivals, retriesMax) => {
-      const budget = new RetryBudget(0.2, asMono(0));
-      let now = 0;
-      let requests = 0;
-      let tries = 0;
-      const log: { now: number; requests: number; retries: number }[] = [];
-      for (const [gap, burst] of arrivals) {
-        now += gap;
-        for (let i = 0; i < burst; i++) {
-          requests++;
-          tries++;
-          budget.onRequest(asMono(now));
-          for (let retry = 0; retry < retriesMax && budget.mayRetry(asMono(now)); retry++) {
-            budget.onRetry(asMono(now));
+    fc.property(
+      fc.array(arrival, { minLength: 1, maxLength: 60 }),
+      fc.integer({ min: 0, max: 2 }),
+      (arrivals, retriesMax) => {
+        const budget = new RetryBudget(0.2, asMono(0));
+        let now = 0;
+        let requests = 0;
+        let tries = 0;
+        const log: { now: number; requests: number; retries: number }[] = [];
+        for (const [gap, burst] of arrivals) {
+          now += gap;
+          for (let i = 0; i < burst; i++) {
+            requests++;
             tries++;
+            budget.onRequest(asMono(now));
+            for (let retry = 0; retry < retriesMax && budget.mayRetry(asMono(now)); retry++) {
+              budget.onRetry(asMono(now));
+              tries++;
+            }
           }
+          log.push({ now, requests, retries: tries - requests });
+          assert.ok(tries <= 1.2 * requests + 3 + 1e-6, `${tries} tries for ${requests} requests`);
         }
-        log.push({ now, requests, retries: tries - requests });
-        assert.ok(tries <= 1.2 * requests + 3 + 1e-6, `${tries} tries for ${requests} requests`);
-      }
-      // A part of a run may also use what the ten seconds before it had earned.
-      for (let i = 0; i < log.length; i += 7) {
-        const from = log[i]!;
-        const before = log.findLast((entry) => entry.now < from.now - RECENT_MS)?.requests ?? 0;
-        for (const to of log.slice(i + 1)) assert.ok(to.retries - from.retries <= 0.2 * (to.requests - before) + 3 + 1e-6);
-      }
-    }),
+        // A part of a run may also use what the ten seconds before it had earned.
+        for (let i = 0; i < log.length; i += 7) {
+          const from = log[i]!;
+          const before = log.findLast((entry) => entry.now < from.now - RECENT_MS)?.requests ?? 0;
+          for (const to of log.slice(i + 1))
+            assert.ok(to.retries - from.retries <= 0.2 * (to.requests - before) + 3 + 1e-6);
+        }
+      },
+    ),
     { numRuns: 200 },
   );
 });

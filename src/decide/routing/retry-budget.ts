@@ -18,7 +18,7 @@ const ROUNDING = 1e-9;
 export class RetryBudget {
   #ratio: number;
   #credit = RETRIES_FREE;
-  readonly #requests = new Array<number>(BUCKETS).fill(0);
+  readonly #requests = Array.from({ length: BUCKETS }, () => 0);
   #bucket: number;
   #recent = 0;
   #lastAt: MonoMs;

@@ -6,8 +6,16 @@ const decide = (cause: RetryCause, view: Partial<RetryView> = {}): string => {
   const decision = mayRetryAttempt({ cause, idempotent: true, retries: 0, retriesMax: 2, budget: true, ...view });
   return decision.kind === "retry" ? decision.on : decision.why;
 };
-const transport = (failure: "connect" | "reset" | "truncated" | "protocol", reused = false): RetryCause => ({ kind: "transport", failure, reused });
-const status = (code: number, error: Extract<RetryCause, { kind: "status" }>["error"] = "engineFault"): RetryCause => ({ kind: "status", status: code, error });
+const transport = (failure: "connect" | "reset" | "truncated" | "protocol", reused = false): RetryCause => ({
+  kind: "transport",
+  failure,
+  reused,
+});
+const status = (code: number, error: Extract<RetryCause, { kind: "status" }>["error"] = "engineFault"): RetryCause => ({
+  kind: "status",
+  status: code,
+  error,
+});
 
 const elsewhere: readonly [string, RetryCause][] = [
   ["a failed connection", transport("connect")],
@@ -18,7 +26,8 @@ const elsewhere: readonly [string, RetryCause][] = [
   ["504", status(504)],
   ["429 of the engine", status(429, "overloaded")],
 ];
-for (const [name, cause] of elsewhere) test(`${name} is tried on another endpoint [10.R4]`, () => assert.equal(decide(cause), "other"));
+for (const [name, cause] of elsewhere)
+  test(`${name} is tried on another endpoint [10.R4]`, () => assert.equal(decide(cause), "other"));
 
 const behindTheHead: readonly [string, RetryCause][] = [
   ["a 500 of an engine that says it is dead", status(500, "engineDead")],
@@ -27,7 +36,9 @@ const behindTheHead: readonly [string, RetryCause][] = [
   ["a 200 without a byte", { kind: "emptyAnswer" }],
   ["a stalled endpoint", { kind: "stalled" }],
 ];
-for (const [name, cause] of behindTheHead) test(`${name} is tried on another endpoint, as the client has seen nothing [10.R4b]`, () => assert.equal(decide(cause), "other"));
+for (const [name, cause] of behindTheHead)
+  test(`${name} is tried on another endpoint, as the client has seen nothing [10.R4b]`, () =>
+    assert.equal(decide(cause), "other"));
 
 const final: readonly [string, RetryCause][] = [
   ["a 500 of the request's making", status(500)],
@@ -38,7 +49,8 @@ const final: readonly [string, RetryCause][] = [
   ["an answer that is no HTTP", transport("protocol")],
   ["an answer that is not what the route answers with", { kind: "garbage" }],
 ];
-for (const [name, cause] of final) test(`${name} is not tried again [10.R4]`, () => assert.equal(decide(cause), "notRetryable"));
+for (const [name, cause] of final)
+  test(`${name} is not tried again [10.R4]`, () => assert.equal(decide(cause), "notRetryable"));
 
 test("a reused connection that broke before any byte is tried once more at the same place, outside the budget", () => {
   assert.equal(decide(transport("reset", true), { budget: false, retriesMax: 0 }), "same");
@@ -49,7 +61,14 @@ test("a reused connection that broke before any byte is tried once more at the s
 
 test("a request that may have had an effect is tried again only when nothing was sent [10.R4]", () => {
   assert.equal(decide(transport("connect"), { idempotent: false }), "other");
-  for (const cause of [transport("reset"), transport("reset", true), status(503), status(429), { kind: "stalled" } as const]) assert.equal(decide(cause, { idempotent: false }), "notIdempotent");
+  for (const cause of [
+    transport("reset"),
+    transport("reset", true),
+    status(503),
+    status(429),
+    { kind: "stalled" } as const,
+  ])
+    assert.equal(decide(cause, { idempotent: false }), "notIdempotent");
 });
 
 test("tries are bounded by their number and by the budget [10.R4]", () => {

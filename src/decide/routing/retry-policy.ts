@@ -4,7 +4,11 @@ import type { EngineErrorKind } from "../engines/adapter.ts";
 /** Why a try failed before the client saw a byte of its answer. */
 export type RetryCause =
   /** As the upstream client says it; `reused`: on a connection that had served before. */
-  | { readonly kind: "transport"; readonly failure: "connect" | "reset" | "truncated" | "protocol"; readonly reused: boolean }
+  | {
+      readonly kind: "transport";
+      readonly failure: "connect" | "reset" | "truncated" | "protocol";
+      readonly reused: boolean;
+    }
   /** An error answer; `error` is the engine adapter's reading of it. */
   | { readonly kind: "status"; readonly status: number; readonly error: EngineErrorKind }
   /** A 200 whose first event is an error. */
@@ -56,7 +60,11 @@ function isRetryable(cause: RetryCause): boolean {
     case "transport":
       return cause.failure !== "protocol";
     case "status":
-      return cause.error !== "clientFault" && (RETRYABLE_STATUS.has(cause.status) || (cause.status >= 500 && (cause.error === "engineDead" || cause.error === "shuttingDown")));
+      return (
+        cause.error !== "clientFault" &&
+        (RETRYABLE_STATUS.has(cause.status) ||
+          (cause.status >= 500 && (cause.error === "engineDead" || cause.error === "shuttingDown")))
+      );
     case "errorFirst":
     case "emptyAnswer":
     case "stalled":
