@@ -2,12 +2,14 @@ import { parseArgs } from "node:util";
 import type { Clock } from "../kernel/clock.ts";
 import type { ListenAddress } from "../contract/gateway-config.ts";
 import { formatListen, parseListen } from "../contract/listen-address.ts";
+import { YardmasterError } from "../kernel/errors.ts";
 import { SIM_DIALECTS, type SimEngineOptions } from "./options.ts";
 import { startSimEngine } from "./sim-engine.ts";
 
 export interface SimEngineEnv {
   readonly clock: Clock;
   readonly stdout: { write(text: string): unknown };
+  readonly stderr: { write(text: string): unknown };
   /** Aborted on SIGTERM. */
   readonly signal: AbortSignal;
   readonly version?: string;
@@ -60,20 +62,17 @@ export function parseSimArguments(argv: readonly string[]): SimArguments {
 
 /**
  * Runs the role until the signal is aborted, then ends as the real engine does on SIGTERM.
- * Resolves with the exit code: 0 stopped, 1 the address can't be had, 2 wrong flags.
+ * Resolves with the exit code: 0 stopped, 1 the address can't be had. Wrong flags throw USAGE.
  */
 export async function serveSimEngine(argv: readonly string[], env: SimEngineEnv): Promise<number> {
   const parsed = parseSimArguments(argv);
-  if (parsed.kind === "usage") {
-    env.stdout.write(`${parsed.message}\n${SIM_ENGINE_USAGE}`);
-    return 2;
-  }
+  if (parsed.kind === "usage") throw new YardmasterError("USAGE", parsed.message);
   const { options } = parsed;
   let engine;
   try {
     engine = await startSimEngine({ ...options, clock: env.clock });
   } catch (error) {
-    env.stdout.write(`yardmaster sim-engine can't listen on ${formatListen(options)}: ${error instanceof Error ? error.message : String(error)}\n`);
+    env.stderr.write(`yardmaster sim-engine: can't listen on ${formatListen(options)}: ${error instanceof Error ? error.message : String(error)}\n`);
     return 1;
   }
   env.stdout.write(readyLine(options, engine.port, env.version ?? "0.0.0"));
