@@ -182,6 +182,12 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: room },
   { weight: 3, arbitrary: pass },
 );
+/** One class, several keys and groups, little else: long queues, so that turns are what matters. */
+const turnStep: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 5, arbitrary: arrive.map((one) => ({ ...one, class: "interactive" as const, bytes: 1, deadlineIn: undefined })) },
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant("end" as const), pick: fc.nat(1_000) }) },
+  { weight: 1, arbitrary: room },
+);
 const TIMEOUTS = { interactive: 150, system: 150, batch: 400 };
 
 /** Drives the pool by steps and holds it to everything that must always be true; returns what happened. */
@@ -292,34 +298,38 @@ function prepare(driver: Driver, step: Step): number {
 const pickOf = (ids: readonly number[], pick: number): number => ids[pick % Math.max(1, ids.length)] ?? -1;
 const firstLimits = (share: number): PoolLimits => someLimits({ slots: 3, batchMax: 2, batchMinShare: share, queueMax: 8, queueBytesMax: 150, queueTimeoutMs: TIMEOUTS });
 
+function agreesWithModel(steps: readonly Step[], limits: PoolLimits): void {
+  const driver = new Driver(limits, new EndpointRoom([2, 2]));
+  const model = new ReferencePool(driver.limits, new EndpointRoom([2, 2]));
+  for (const step of steps) {
+    const id = prepare(driver, step);
+    const arrival = step.kind === "arrive" ? driver.arrive(step) : undefined;
+    const said = driver.apply(step, arrival, id);
+    model.now = driver.now;
+    model.limits = driver.limits;
+    driver.room.capacity.forEach((slots, index) => (model.room.capacity[index] = slots));
+    let expected = "";
+    if (arrival !== undefined) expected = model.arrive(arrival);
+    else if (step.kind === "end") {
+      model.room.release(id);
+      model.end(id);
+    } else if (step.kind === "linger" && model.holders.has(id)) model.lingering.add(id);
+    else if (step.kind === "cancel") model.leave(id);
+    else if (step.kind !== "linger") model.settle();
+    assert.equal(said, expected);
+    assert.deepEqual(driver.check(), model.log);
+    assert.equal(driver.pool.view().lingering, model.lingering.size);
+    model.log = [];
+  }
+}
+
 test("answers, admissions, expiries and displacements are those of a plain model, after any sequence [10.A2 10.A8]", () => {
-  fc.assert(
-    fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
-      const driver = new Driver(firstLimits(0), new EndpointRoom([2, 2]));
-      const model = new ReferencePool(driver.limits, new EndpointRoom([2, 2]));
-      for (const step of steps) {
-        const id = prepare(driver, step);
-        const arrival = step.kind === "arrive" ? driver.arrive(step) : undefined;
-        const said = driver.apply(step, arrival, id);
-        model.now = driver.now;
-        model.limits = driver.limits;
-        driver.room.capacity.forEach((slots, index) => (model.room.capacity[index] = slots));
-        let expected = "";
-        if (arrival !== undefined) expected = model.arrive(arrival);
-        else if (step.kind === "end") {
-          model.room.release(id);
-          model.end(id);
-        } else if (step.kind === "linger" && model.holders.has(id)) model.lingering.add(id);
-        else if (step.kind === "cancel") model.leave(id);
-        else if (step.kind !== "linger") model.settle();
-        assert.equal(said, expected);
-        assert.deepEqual(driver.check(), model.log);
-        assert.equal(driver.pool.view().lingering, model.lingering.size);
-        model.log = [];
-      }
-    }),
-    { numRuns: 250 },
-  );
+  fc.assert(fc.property(fc.array(step, { maxLength: 80 }), (steps) => agreesWithModel(steps, firstLimits(0))), { numRuns: 250 });
+});
+
+test("the turns of keys are those of a plain model, whatever endpoints have room [10.A3 10.A8]", () => {
+  const limits = { ...firstLimits(0), queueMax: 40 };
+  fc.assert(fc.property(fc.array(turnStep, { minLength: 20, maxLength: 100 }), (steps) => agreesWithModel(steps, limits)), { numRuns: 150 });
 });
 
 test("never above slots or batchMax, and no slot is lost, after any sequence of arrivals, ends, cancels and limits [10.A1 10.A8]", () => {

@@ -133,22 +133,6 @@ describe("turns", () => {
     assert.deepEqual(pool.arrive(anArrival(5_001, { key: "another" }), T0), { kind: "queued", position: 1 });
   });
 
-  test("a key that sends one request after each answer gets one turn of two, like the backlog beside it [10.A3]", () => {
-    const pool = aPool({ slots: 1 });
-    sendAll(pool, many(20, { key: "hog" }));
-    let running = 1;
-    const keys: string[] = [];
-    for (let id = 100; id < 110; id += 1) {
-      pool.arrive(anArrival(id, { key: "polite" }), T0);
-      for (let turn = 0; turn < 2; turn += 1) {
-        pool.end(running, T0);
-        running = pool.takeEvents()[0]?.id ?? -1;
-        keys.push(running >= 100 ? "polite" : "hog");
-      }
-    }
-    assert.equal(keys.filter((key) => key === "polite").length, 10);
-  });
-
   test("waiting keys take turns by weight [10.A3]", () => {
     const pool = aPool({ slots: 1, queueMax: 1_000 });
     const weights = { a: 1, b: 2, c: 5 };

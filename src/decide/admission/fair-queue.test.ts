@@ -1,0 +1,82 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { asMono } from "../../kernel/clock.ts";
+import { FairQueue, type Ticket } from "./fair-queue.ts";
+
+let order = 0;
+function add(queue: FairQueue, key: string, over: Partial<Ticket> & { group?: string } = {}): Ticket {
+  const { group = "", ...rest } = over;
+  const ticket: Ticket = {
+    at: -1, id: order, weight: 1, bytes: 1, arrivedAt: asMono(0), expiresAt: asMono(1), expiry: "queueTimeout", order: order++, nth: 0, rank: 0,
+    lane: undefined, prev: undefined, next: undefined, told: Infinity, ...rest,
+  };
+  queue.add(ticket, key, group);
+  return ticket;
+}
+
+function serve(queue: FairQueue, canTake: (group: string) => boolean = () => true): Ticket | undefined {
+  const ticket = queue.next(canTake);
+  if (ticket !== undefined) queue.serve(ticket);
+  return ticket;
+}
+
+test("a key that asks again right after being served waits for the other's turn [10.A3]", () => {
+  const queue = new FairQueue();
+  for (let index = 0; index < 20; index += 1) add(queue, "hog");
+  const polite: boolean[] = [];
+  let own = add(queue, "polite");
+  for (let turn = 0; turn < 10; turn += 1) {
+    const served = serve(queue);
+    polite.push(served === own);
+    if (served === own) own = add(queue, "polite");
+  }
+  assert.equal(polite.filter(Boolean).length, 5);
+});
+
+test("a key without room saves up no turns for later", () => {
+  const queue = new FairQueue();
+  const blocked = Array.from({ length: 20 }, () => add(queue, "blocked", { group: "m" }));
+  for (let index = 0; index < 60; index += 1) add(queue, "free");
+  for (let turn = 0; turn < 40; turn += 1) serve(queue, (group) => group !== "m");
+  const after = Array.from({ length: 10 }, () => serve(queue));
+  assert.equal(after.filter((ticket) => ticket !== undefined && blocked.includes(ticket)).length, 5);
+});
+
+test("a key that returns after long takes turns from now on, not from where it was", () => {
+  const queue = new FairQueue();
+  for (let index = 0; index < 60; index += 1) add(queue, "hog");
+  add(queue, "back", { weight: 0.1 }); // One service moves it ten turns ahead.
+  for (let turn = 0; turn < 30; turn += 1) serve(queue);
+  const back = Array.from({ length: 10 }, () => add(queue, "back"));
+  const served = Array.from({ length: 10 }, () => serve(queue));
+  assert.equal(served.filter((ticket) => ticket !== undefined && back.includes(ticket)).length, 5);
+});
+
+test("of one key's requests with room in different groups the oldest goes first", () => {
+  for (const groups of [["a", "b", "a"], ["b", "a", "a"]]) {
+    const queue = new FairQueue();
+    add(queue, "other", { group: "a" });
+    add(queue, "other", { group: "b" });
+    serve(queue);
+    serve(queue);
+    add(queue, "keeps the groups alive", { group: "a", weight: 0.001 });
+    add(queue, "keeps the groups alive", { group: "b", weight: 0.001 });
+    serve(queue);
+    const own = groups.map((group) => add(queue, "k", { group }));
+    assert.deepEqual(Array.from({ length: 3 }, () => serve(queue)?.id), own.map(({ id }) => id));
+  }
+});
+
+test("keys that have gone are forgotten", () => {
+  const queue = new FairQueue();
+  for (let index = 0; index < 3_000; index += 1) add(queue, "stays");
+  for (let index = 0; index < 1_000; index += 1) {
+    add(queue, `once ${index}`);
+    if (index % 3 === 0) queue.remove(add(queue, `leaves ${index}`));
+    serve(queue);
+    serve(queue);
+    assert.ok(queue.flowCount <= 4, `${queue.flowCount}`);
+  }
+  while (serve(queue) !== undefined);
+  assert.deepEqual([queue.flowCount, queue.waiting, queue.bytes], [0, 0, 0]);
+});
