@@ -62,21 +62,21 @@ function checkAccess(raw: unknown, overrides: ConfigOverrides): Finding[] {
   if (listen === undefined || isLoopback(listen.host)) {
     return openMode && insecure ? [warning(["auth", "allow_insecure"], "is not needed on a loopback address, and would matter if `listen` changed")] : [];
   }
-  if (openMode && insecure) return [warning(["auth", "allow_insecure"], `anyone who reaches ${text} can use the GPUs without a key`)];
-  if (openMode) return [mistake(["auth", "mode"], `\`none\` is refused on ${text}, which is not a loopback address`, "use `mode: keys`, or a loopback address in `listen`; `allow_insecure: true` opens the gateway to everyone on the network")];
+  if (openMode && insecure) return [warning(["auth", "allow_insecure"], "anyone who reaches the address can use the GPUs without a key")];
+  if (openMode) return [mistake(["auth", "mode"], "`none` is refused, since `listen` is not a loopback address", "use `mode: keys`, or a loopback address in `listen`; `allow_insecure: true` opens the gateway to everyone on the network")];
   if (listAt(raw, ["auth", "keys"]).length > 0 || insecure) return [];
-  return [mistake(["auth", "keys"], `there is no key, and ${text} is not a loopback address`, "make one with `yardmaster key new` and put its lines here; an operator key can then make more with `yardmaster ctl key new`")];
+  return [mistake(["auth", "keys"], "there is no key, and `listen` is not a loopback address", "make one with `yardmaster key new` and put its lines here; an operator key can then make more with `yardmaster ctl key new`")];
 }
 
 function checkKeys(raw: unknown): Finding[] {
-  const reserved = listAt(raw, ["auth", "keys"]).flatMap((key, index) => {
-    const external = valueAt(key, ["role"]);
-    return valueAt(key, ["classes"]) !== undefined && typeof external === "string" && ["agent", "metrics", "approver"].includes(external)
-      ? [warning(["auth", "keys", index, "classes"], `means nothing for role \`${external}\`, which sends no requests to engines`)]
+  const idle = listAt(raw, ["auth", "keys"]).flatMap((key, index) => {
+    const role = valueAt(key, ["role"]);
+    return valueAt(key, ["classes"]) !== undefined && typeof role === "string" && ["agent", "metrics", "approver"].includes(role)
+      ? [warning(["auth", "keys", index, "classes"], `means nothing for role \`${role}\`, which sends no requests to engines`)]
       : [];
   });
   return [
-    ...reserved,
+    ...idle,
     ...checkDuplicates(raw, ["auth", "keys"], "id", "a key with this id exists already"),
     ...checkDuplicates(raw, ["auth", "keys"], "hash", "the same key stands here already under another entry, so the two can't be told apart"),
   ];

@@ -1,5 +1,5 @@
 import type { z } from "zod";
-import { describeType, fieldAt, keysAt, listFields } from "../contract/schema-fields.ts";
+import { describeType, fieldAt, keysAt, placesOfKeys } from "../contract/schema-fields.ts";
 import type { FieldPath } from "../contract/schema-fields.ts";
 import { escapeControls } from "../kernel/log.ts";
 import { nearest } from "./nearest.ts";
@@ -37,10 +37,17 @@ export function describeFound(value: unknown, path: FieldPath, fromEnv: boolean)
   return `"${escapeControls(shown)}"`;
 }
 
+/** Of one mapping; a file with more is not a file of ours. */
+const UNKNOWN_KEYS_MAX = 100;
+
 /** One zod issue in the words of the file. An issue about unknown keys becomes one per key. */
 export function describeIssue(issue: z.core.$ZodIssue, schema: z.core.$ZodType, raw: unknown, fromEnv: boolean): DescribedIssue[] {
   const path = issue.path.map((step) => (typeof step === "symbol" ? String(step) : step));
-  if (issue.code === "unrecognized_keys") return issue.keys.map((key) => describeUnknownKey(key, path, schema));
+  if (issue.code === "unrecognized_keys") {
+    const places = placesOfKeys(schema);
+    const here = keysAt(schema, path);
+    return issue.keys.slice(0, UNKNOWN_KEYS_MAX).map((key) => describeUnknownKey(key, path, here, places));
+  }
   const value = valueAt(raw, path);
   const described = { path, at: "value", found: describeFound(value, path, fromEnv), message: messageFor(issue, value, fieldAt(schema, path)) } as const;
   const hint = hintFor(issue, value, fromEnv);
@@ -88,10 +95,9 @@ function hintFor(issue: z.core.$ZodIssue, value: unknown, fromEnv: boolean): str
   return undefined;
 }
 
-function describeUnknownKey(key: string, parent: FieldPath, schema: z.core.$ZodType): DescribedIssue {
-  const here = keysAt(schema, parent);
+function describeUnknownKey(key: string, parent: FieldPath, here: readonly string[], places: ReadonlyMap<string, string>): DescribedIssue {
   const near = nearest(key, here);
-  const elsewhere = near === undefined ? listFields(schema).find((field) => field.key === key)?.path : undefined;
+  const elsewhere = near === undefined ? places.get(key) : undefined;
   const hint =
     near !== undefined
       ? `did you mean \`${near}\`?`

@@ -39,6 +39,8 @@ export function parseConfigText(text: string, source: string, env: Env, override
     reported.add(problem.path);
     problems.push(problem);
   };
+  const findings = crossCheck(tree.value, env, overrides);
+  for (const finding of findings) if (finding.severity === "mistake") add(findingToProblem(source, finding, tree));
   const checked = configFile.safeParse(tree.value);
   for (const issue of checked.error?.issues ?? []) {
     const fromEnv = tree.fromEnv.has(formatPath(issue.path.map((step) => (typeof step === "number" ? step : String(step)))));
@@ -46,8 +48,6 @@ export function parseConfigText(text: string, source: string, env: Env, override
       add(toProblem(source, described.path, tree.locate(described.path, described.at === "key" ? "key" : undefined), described.found, described.message, described.hint));
     }
   }
-  const findings = crossCheck(tree.value, env, overrides);
-  for (const finding of findings) if (finding.severity === "mistake") add(findingToProblem(source, finding, tree));
   if (problems.length > 0 || !checked.success) return { kind: "invalid", problems: inOrder(problems) };
   const warnings = findings.filter((finding) => finding.severity === "warning").map((finding) => findingToWarning(source, finding, tree));
   return { kind: "valid", config: resolveConfig(checked.data, env, overrides), file: checked.data, warnings, digest: hash("sha256", text, "hex") };

@@ -53,5 +53,5 @@ export function configJsonSchema(): object {
       jsonSchema.anyOf = [rule, { ...ENV_REFERENCE }] as NonNullable<typeof jsonSchema.anyOf>;
     },
   });
-  return { title: "yardmaster.yaml", ...schema, required: ["upstreams"] };
+  return { title: "yardmaster.yaml", ...schema };
 }

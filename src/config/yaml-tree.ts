@@ -36,6 +36,9 @@ const ALIASES_MAX = 100;
 /** Values after aliases are followed: far above an honest file, far below what an alias bomb needs. */
 const VALUES_MAX = 200_000;
 
+/** One slip can break each line after it; the first ones tell what to mend. */
+const SYNTAX_PROBLEMS_MAX = 20;
+
 interface Walk {
   readonly doc: Document.Parsed;
   readonly lines: LineCounter;
@@ -51,12 +54,12 @@ export function parseYaml(text: string, env: Env): ParsedYaml {
   let doc: Document.Parsed;
   try {
     // Duplicate keys are found by the walk below: the library compares each key with all before it.
-    doc = parseDocument(text, { version: "1.2", schema: "core", strict: true, uniqueKeys: false, merge: false, prettyErrors: false, lineCounter: lines, logLevel: "silent" });
+    doc = parseDocument(text, { version: "1.2", schema: "core", strict: true, uniqueKeys: false, merge: false, prettyErrors: false, lineCounter: lines, logLevel: "error" });
   } catch (err) {
     if (!(err instanceof RangeError)) throw err;
     return { kind: "broken", problems: [{ path: [], position: { line: 1, column: 1 }, message: "is nested too deeply to be read" }] };
   }
-  const syntax = [...doc.errors, ...doc.warnings].map((error) => describeSyntax(error, text, lines));
+  const syntax = [...doc.errors, ...doc.warnings].slice(0, SYNTAX_PROBLEMS_MAX).map((error) => describeSyntax(error, text, lines));
   if (doc.directives.yaml.explicit === true && doc.directives.yaml.version !== "1.2") {
     syntax.push({ path: [], position: { line: 1, column: 1 }, message: "`%YAML` names a version other than 1.2", hint: "remove the line" });
   }
@@ -85,7 +88,8 @@ function describeSyntax(error: YAMLError, text: string, lines: LineCounter): Tre
   const position = positionAt(lines, error.pos[0]);
   const message = error.message.split(/(?<=\S): /, 1)[0]?.trim() ?? "";
   const line = text.split("\n", position.line)[position.line - 1] ?? "";
-  const flowReference = /[[{,].*\$\{/.test(line) && error.code !== "TAB_AS_INDENT";
+  const reference = line.indexOf("${");
+  const flowReference = reference > 0 && /[[{,]/.test(line.slice(0, reference)) && error.code !== "TAB_AS_INDENT";
   const hint = flowReference ? 'inside [ ] and { } a "${…}" needs quotes' : SYNTAX_HINTS[error.code];
   const problem = { path: [], position, message: `is not valid YAML: ${message || error.code}` };
   return hint === undefined ? problem : { ...problem, hint };

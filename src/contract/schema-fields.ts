@@ -39,6 +39,19 @@ export function keysAt(schema: z.core.$ZodType, path: FieldPath): string[] {
   return field instanceof z.ZodObject ? Object.keys(field.def.shape) : [];
 }
 
+/** Each key's name and the first path that ends in it. */
+export function placesOfKeys(schema: z.core.$ZodType, parent = "", places = new Map<string, string>()): ReadonlyMap<string, string> {
+  const inner = unwrap(schema);
+  if (inner instanceof z.ZodArray) return placesOfKeys(inner.def.element, `${parent}[]`, places);
+  if (!(inner instanceof z.ZodObject)) return places;
+  for (const [key, field] of Object.entries(inner.def.shape)) {
+    const path = parent === "" ? key : `${parent}.${key}`;
+    if (!places.has(key)) places.set(key, path);
+    placesOfKeys(field, path, places);
+  }
+  return places;
+}
+
 /** Every key of the schema, parents before their children, in the order of the schema. */
 export function listFields(schema: z.core.$ZodType, parent = ""): Field[] {
   const inner = unwrap(schema);

@@ -1,0 +1,72 @@
+import { configFile } from "../contract/config-schema.ts";
+import { listFields } from "../contract/schema-fields.ts";
+import type { Field } from "../contract/schema-fields.ts";
+import { ERRORS } from "../kernel/errors.ts";
+
+/** Pages of docs/reference that are made from the code. A test compares them with the files, so they can't drift apart. */
+export interface ReferencePage {
+  /** In docs/reference. */
+  readonly file: string;
+  readonly text: string;
+}
+
+const GENERATED = "<!-- Made by `npm run docs` from the code; changes here are lost. -->\n\n";
+
+export const referencePages = (): readonly ReferencePage[] => [
+  { file: "config.md", text: renderConfigPage() },
+  { file: "errors.md", text: renderErrorsPage() },
+];
+
+const cell = (text: string): string => text.replaceAll("|", "\\|").replaceAll("\n", " ");
+
+export function renderConfigPage(): string {
+  const groups = new Map<string, Field[]>();
+  for (const field of listFields(configFile)) {
+    const parent = field.path.slice(0, Math.max(0, field.path.length - field.key.length - 1));
+    // A mapping that only groups keys has its keys as rows of its own section.
+    groups.set(parent, [...(groups.get(parent) ?? []), field]);
+  }
+  const sections = [...groups].map(([parent, fields]) => {
+    const rows = fields.map((field) => `| \`${field.key}\` | ${cell(field.type)} | ${cell(renderDefault(field))} | ${cell(renderDescription(field))} |`);
+    return `## ${parent === "" ? "Top level" : `\`${parent}\``}\n\n| key | value | default | meaning |\n| --- | --- | --- | --- |\n${rows.join("\n")}\n`;
+  });
+  return `${GENERATED}# Configuration
+
+One YAML file, \`yardmaster.yaml\`; \`--config FILE\` names another. YAML 1.2: only \`true\` and \`false\` are truth values. An unknown key, a
+key given twice and a value of the wrong kind are mistakes, and a role does not start with one. \`yardmaster config check FILE\` lists
+them all, \`yardmaster config print FILE\` shows what is in force, \`yardmaster config schema\` prints a JSON Schema for editors.
+
+A value may hold \`\${NAME}\` or \`\${NAME:-default}\`, which stand for environment variables; \`$\${\` is a plain \`\${\`. They are put in after the
+file is read, so a variable can't add keys. A value that is one reference and not in quotes may become a number or a truth value.
+Inside \`[ ]\` and \`{ }\` a reference needs quotes.
+
+The file is read again when it changes and on SIGHUP. A valid one is in force for new requests at once; an invalid one is refused with
+a log line, and the old one stays. \`listen\`, \`data_dir\`, \`coordination\`, \`redis_url\`, \`database_url\`, \`upstream_client\` and \`otel\` wait for the next start.
+
+${sections.join("\n")}`;
+}
+
+function renderDefault(field: Field): string {
+  if (field.required) return "**needed**";
+  return field.default === undefined ? "" : `\`${JSON.stringify(field.default)}\``;
+}
+
+const renderDescription = (field: Field): string => (field.description !== "" ? field.description : "See its own section below.");
+
+const RETRY = { never: "no", afterDelay: "after a pause" } as const;
+
+export function renderErrorsPage(): string {
+  const rows = Object.entries(ERRORS).map(([code, entry]) => {
+    const retryAfter = "retryAfter" in entry ? "yes" : "";
+    return `| \`${code}\` | ${entry.http} | ${RETRY[entry.retry]} | ${retryAfter} | ${cell(entry.meaning)} |`;
+  });
+  return `${GENERATED}# Errors
+
+Every error that Yardmaster itself answers with is JSON: \`{"error":{"message","type","code","param"}}\`. The \`code\` never changes its
+meaning; the \`message\` may change. An engine's own error answer passes through as the engine wrote it.
+
+| code | HTTP status | try the same again? | \`Retry-After\` | meaning |
+| --- | --- | --- | --- | --- |
+${rows.join("\n")}
+`;
+}
