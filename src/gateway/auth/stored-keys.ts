@@ -94,7 +94,7 @@ export class StoredKeys {
       // A key still in an earlier overlap ends with this one, if not before.
       this.#db.prepare("UPDATE stored_keys SET ends_at = min(coalesce(ends_at, ?), ?) WHERE id = ?").run(endsAt, endsAt, id);
       this.#forgetEnded(now);
-      return this.#insert(id, settings, now, endsAt);
+      return this.#insert(id, settings, now, overlapMs > 0 ? endsAt : null);
     });
   }
 
