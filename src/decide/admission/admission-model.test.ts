@@ -363,7 +363,8 @@ test("cancelling at any point of a crowd's life loses no slot and serves all the
     const driver = new Driver(firstLimits(0), new EndpointRoom([9, 9]));
     const served: number[] = [];
     for (let turn = 0; turn < 24; turn += 1) {
-      if (turn < 11) driver.apply({ kind: "arrive", class: "interactive", key: turn % 3, bytes: 1, group: "", deadlineIn: undefined }, driver.arrive({ kind: "arrive", class: "interactive", key: turn % 3, bytes: 1, group: "", deadlineIn: undefined }), -1);
+      const arrives = { kind: "arrive" as const, class: "interactive" as const, key: turn % 3, bytes: 1, group: "", deadlineIn: undefined };
+      if (turn < 11) driver.apply(arrives, driver.arrive(arrives), -1);
       if (turn === at) driver.apply({ kind: "cancel", pick: 0 }, undefined, 5);
       if (turn >= 11) served.push(pickOf([...driver.running.keys()], 0));
       if (turn >= 11) driver.apply({ kind: "end", pick: 0 }, undefined, pickOf([...driver.running.keys()], 0));

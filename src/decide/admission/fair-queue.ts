@@ -239,8 +239,7 @@ export class FairQueue {
       return flow;
     }
     if (known.waiting === 0) {
-      this.#resting.remove(known);
-      known.tag = Math.max(known.tag, this.#virtual);
+      this.#resting.remove(known); // Its tag is ahead of the virtual time (F4), so it keeps it.
       known.turn = this.#turns++;
     }
     return known;
