@@ -40,7 +40,9 @@ export type EngineErrorKind = "engineDead" | "shuttingDown" | "overloaded" | "cl
 
 export interface RerankTranslation {
   /** The engine's request for a Cohere- or Jina-like one. */
-  request(body: JsonObject): { readonly kind: "translated"; readonly body: JsonObject } | { readonly kind: "invalid"; readonly why: string };
+  request(
+    body: JsonObject,
+  ): { readonly kind: "translated"; readonly body: JsonObject } | { readonly kind: "invalid"; readonly why: string };
   /** The Cohere- or Jina-like answer for the engine's; `undefined` when the answer is not what the engine should send. */
   answer(answer: unknown, request: JsonObject, id: string): JsonObject | undefined;
 }

@@ -4,7 +4,14 @@ import fc from "fast-check";
 import { normaliseEngineError } from "./engine-error.ts";
 
 interface Shaped {
-  readonly error: { readonly message: string; readonly type: string; readonly code: unknown; readonly param: unknown; readonly request_id: string; readonly upstream_body?: string };
+  readonly error: {
+    readonly message: string;
+    readonly type: string;
+    readonly code: unknown;
+    readonly param: unknown;
+    readonly request_id: string;
+    readonly upstream_body?: string;
+  };
 }
 
 function shaped(status: number, contentType: string, body: string): Shaped["error"] {
@@ -14,22 +21,114 @@ function shaped(status: number, contentType: string, body: string): Shaped["erro
 }
 
 test("an engine's error object passes untouched", () => {
-  for (const body of ['{"error":{"message":"m","type":"t","param":null,"code":404}}', ' {"error":{}} ', '{"type":"error","error":{"type":"not_found_error","message":"m"}}']) {
+  for (const body of [
+    '{"error":{"message":"m","type":"t","param":null,"code":404}}',
+    ' {"error":{}} ',
+    '{"type":"error","error":{"type":"not_found_error","message":"m"}}',
+  ]) {
     assert.equal(normaliseEngineError(404, "application/json; charset=utf-8", Buffer.from(body), "r"), null);
   }
 });
 
-const rows: { name: string; status: number; contentType: string; body: string; message: RegExp; type: string; code: unknown }[] = [
-  { name: "an HTML page", status: 502, contentType: "text/html", body: "<html><h1>502 Bad Gateway</h1></html>", message: /502/, type: "server_error", code: "UPSTREAM_PROTOCOL" },
-  { name: "no body", status: 500, contentType: "", body: "", message: /without a body/, type: "server_error", code: "UPSTREAM_PROTOCOL" },
-  { name: "plain text", status: 503, contentType: "text/plain", body: "no healthy upstream", message: /503/, type: "server_error", code: "UPSTREAM_PROTOCOL" },
-  { name: "a list", status: 400, contentType: "application/json", body: "[]", message: /400/, type: "invalid_request_error", code: "UPSTREAM_PROTOCOL" },
-  { name: "a detail", status: 404, contentType: "application/json", body: '{"detail":"Not Found"}', message: /^Not Found$/, type: "not_found_error", code: null },
-  { name: "a list of details", status: 422, contentType: "application/json", body: '{"detail":[{"loc":["body"]}]}', message: /loc/, type: "invalid_request_error", code: null },
-  { name: "the flat shape", status: 400, contentType: "application/json", body: '{"object":"error","message":"too long","type":"BadRequestError","param":"input","code":400}', message: /^too long$/, type: "BadRequestError", code: 400 },
-  { name: "an error that is a string", status: 401, contentType: "application/json", body: '{"error":"Unauthorized"}', message: /^Unauthorized$/, type: "authentication_error", code: null },
-  { name: "an error with its own type", status: 429, contentType: "application/json", body: '{"error":"full","error_type":"Overloaded"}', message: /^full$/, type: "Overloaded", code: null },
-  { name: "half an object", status: 500, contentType: "application/json", body: '{"error":{"mess', message: /500/, type: "server_error", code: "UPSTREAM_PROTOCOL" },
+const rows: {
+  name: string;
+  status: number;
+  contentType: string;
+  body: string;
+  message: RegExp;
+  type: string;
+  code: unknown;
+}[] = [
+  {
+    name: "an HTML page",
+    status: 502,
+    contentType: "text/html",
+    body: "<html><h1>502 Bad Gateway</h1></html>",
+    message: /502/,
+    type: "server_error",
+    code: "UPSTREAM_PROTOCOL",
+  },
+  {
+    name: "no body",
+    status: 500,
+    contentType: "",
+    body: "",
+    message: /without a body/,
+    type: "server_error",
+    code: "UPSTREAM_PROTOCOL",
+  },
+  {
+    name: "plain text",
+    status: 503,
+    contentType: "text/plain",
+    body: "no healthy upstream",
+    message: /503/,
+    type: "server_error",
+    code: "UPSTREAM_PROTOCOL",
+  },
+  {
+    name: "a list",
+    status: 400,
+    contentType: "application/json",
+    body: "[]",
+    message: /400/,
+    type: "invalid_request_error",
+    code: "UPSTREAM_PROTOCOL",
+  },
+  {
+    name: "a detail",
+    status: 404,
+    contentType: "application/json",
+    body: '{"detail":"Not Found"}',
+    message: /^Not Found$/,
+    type: "not_found_error",
+    code: null,
+  },
+  {
+    name: "a list of details",
+    status: 422,
+    contentType: "application/json",
+    body: '{"detail":[{"loc":["body"]}]}',
+    message: /loc/,
+    type: "invalid_request_error",
+    code: null,
+  },
+  {
+    name: "the flat shape",
+    status: 400,
+    contentType: "application/json",
+    body: '{"object":"error","message":"too long","type":"BadRequestError","param":"input","code":400}',
+    message: /^too long$/,
+    type: "BadRequestError",
+    code: 400,
+  },
+  {
+    name: "an error that is a string",
+    status: 401,
+    contentType: "application/json",
+    body: '{"error":"Unauthorized"}',
+    message: /^Unauthorized$/,
+    type: "authentication_error",
+    code: null,
+  },
+  {
+    name: "an error with its own type",
+    status: 429,
+    contentType: "application/json",
+    body: '{"error":"full","error_type":"Overloaded"}',
+    message: /^full$/,
+    type: "Overloaded",
+    code: null,
+  },
+  {
+    name: "half an object",
+    status: 500,
+    contentType: "application/json",
+    body: '{"error":{"mess',
+    message: /500/,
+    type: "server_error",
+    code: "UPSTREAM_PROTOCOL",
+  },
 ];
 for (const row of rows) {
   test(`an error answer that libraries can't read gets the usual shape and keeps its text: ${row.name}`, () => {
@@ -48,10 +147,16 @@ test("the original text is cut, and its control characters are written out [80.A
 
 test("no bytes make it throw, and what comes out can be read", () => {
   fc.assert(
-    fc.property(fc.oneof(fc.uint8Array({ maxLength: 100 }).map((bytes) => Buffer.from(bytes)), fc.json().map((text) => Buffer.from(text))), (body) => {
-      const text = normaliseEngineError(500, "application/json", body, "r");
-      assert.equal(typeof (JSON.parse(text ?? body.toString()) as Shaped).error, "object");
-    }),
+    fc.property(
+      fc.oneof(
+        fc.uint8Array({ maxLength: 100 }).map((bytes) => Buffer.from(bytes)),
+        fc.json().map((text) => Buffer.from(text)),
+      ),
+      (body) => {
+        const text = normaliseEngineError(500, "application/json", body, "r");
+        assert.equal(typeof (JSON.parse(text ?? body.toString()) as Shaped).error, "object");
+      },
+    ),
     { numRuns: 300 },
   );
 });

@@ -7,7 +7,12 @@ const ORIGINAL_CHARS_MAX = 2_048;
  * The JSON text of an OpenAI-shaped error for an engine's error answer that client libraries can't read: HTML, nothing, plain text, a list, an object
  * without an `error` object. The status stays what it was. `null` for an answer that is fine and passes untouched.
  */
-export function normaliseEngineError(status: number, contentType: string, body: Buffer, requestId: string): string | null {
+export function normaliseEngineError(
+  status: number,
+  contentType: string,
+  body: Buffer,
+  requestId: string,
+): string | null {
   const text = body.toString("utf8");
   const value = parseJson(text);
   if (isJsonObject(value) && isJsonObject(value["error"])) {
@@ -17,7 +22,8 @@ export function normaliseEngineError(status: number, contentType: string, body: 
   const said = isJsonObject(value) ? flatError(value) : undefined;
   const original = text === "" ? {} : { upstream_body: visible(text) };
   const error = {
-    message: said?.message ?? (text === "" ? `the engine answered ${status} without a body` : `the engine answered ${status}`),
+    message:
+      said?.message ?? (text === "" ? `the engine answered ${status} without a body` : `the engine answered ${status}`),
     type: said?.type ?? typeOf(status),
     code: said === undefined ? "UPSTREAM_PROTOCOL" : said.code,
     param: said?.param ?? null,

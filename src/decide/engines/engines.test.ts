@@ -55,30 +55,91 @@ te_batch_next_size_count 8
 `;
 
 const loads: { name: string; engine: EngineName; page: string; expect: EngineLoad }[] = [
-  { name: "vllm", engine: "vllm", page: VLLM_NEW, expect: { running: 2, waiting: 4, kvUse: 0.25, steps: 102, tokens: 104, prefixQueries: 971, prefixHits: 256 } },
-  { name: "vllm in its old names", engine: "vllm", page: VLLM_OLD, expect: { ...NO_LOAD, kvUse: 0.5, prefixQueries: 10, prefixHits: 5 } },
-  { name: "vllm in old and new names is not counted twice", engine: "vllm", page: VLLM_NEW + VLLM_OLD, expect: { running: 2, waiting: 4, kvUse: 0.25, steps: 102, tokens: 104, prefixQueries: 971, prefixHits: 256 } },
-  { name: "vllm as OpenMetrics", engine: "vllm", page: `${VLLM_NEW.replaceAll("vllm:", "vllm_")}# EOF\n`, expect: { running: 2, waiting: 4, kvUse: 0.25, steps: 102, tokens: 104, prefixQueries: 971, prefixHits: 256 } },
+  {
+    name: "vllm",
+    engine: "vllm",
+    page: VLLM_NEW,
+    expect: { running: 2, waiting: 4, kvUse: 0.25, steps: 102, tokens: 104, prefixQueries: 971, prefixHits: 256 },
+  },
+  {
+    name: "vllm in its old names",
+    engine: "vllm",
+    page: VLLM_OLD,
+    expect: { ...NO_LOAD, kvUse: 0.5, prefixQueries: 10, prefixHits: 5 },
+  },
+  {
+    name: "vllm in old and new names is not counted twice",
+    engine: "vllm",
+    page: VLLM_NEW + VLLM_OLD,
+    expect: { running: 2, waiting: 4, kvUse: 0.25, steps: 102, tokens: 104, prefixQueries: 971, prefixHits: 256 },
+  },
+  {
+    name: "vllm as OpenMetrics",
+    engine: "vllm",
+    page: `${VLLM_NEW.replaceAll("vllm:", "vllm_")}# EOF\n`,
+    expect: { running: 2, waiting: 4, kvUse: 0.25, steps: 102, tokens: 104, prefixQueries: 971, prefixHits: 256 },
+  },
   {
     name: "vllm with two data-parallel ranks, the series of one repeated",
     engine: "vllm",
     page: 'vllm:num_requests_running{engine="0"} 1\nvllm:num_requests_running{engine="1"} 2\nvllm:num_requests_running{engine="0"} 5\nvllm:kv_cache_usage_perc{engine="0"} 0.2\nvllm:kv_cache_usage_perc{engine="1"} 0.9\n',
     expect: { ...NO_LOAD, running: 7, kvUse: 0.9 },
   },
-  { name: "a value that is no number is unknown", engine: "vllm", page: 'vllm:num_requests_running{engine="0"} NaN\nvllm:kv_cache_usage_perc{engine="0"} +Inf\n', expect: NO_LOAD },
-  { name: "sglang, ranks of one replica once, priorities once", engine: "sglang", page: SGLANG, expect: { running: 7, waiting: 5, kvUse: 0.7, steps: undefined, tokens: 1e6, prefixQueries: 300, prefixHits: 120 } },
-  { name: "sglang with single priorities alone", engine: "sglang", page: 'sglang:num_queue_reqs{priority="1"} 2\nsglang:num_queue_reqs{priority="2"} 3\n', expect: { ...NO_LOAD, waiting: 5 } },
-  { name: "llama.cpp", engine: "llama.cpp", page: LLAMA, expect: { running: 2, waiting: 1, kvUse: undefined, steps: 5, tokens: 1_234_570, prefixQueries: 100, prefixHits: 32 } },
-  { name: "an old llama.cpp", engine: "llama.cpp", page: "llamacpp:kv_cache_usage_ratio 0.4\nllamacpp:prompt_tokens_total 68\n", expect: { ...NO_LOAD, kvUse: 0.4 } },
+  {
+    name: "a value that is no number is unknown",
+    engine: "vllm",
+    page: 'vllm:num_requests_running{engine="0"} NaN\nvllm:kv_cache_usage_perc{engine="0"} +Inf\n',
+    expect: NO_LOAD,
+  },
+  {
+    name: "sglang, ranks of one replica once, priorities once",
+    engine: "sglang",
+    page: SGLANG,
+    expect: { running: 7, waiting: 5, kvUse: 0.7, steps: undefined, tokens: 1e6, prefixQueries: 300, prefixHits: 120 },
+  },
+  {
+    name: "sglang with single priorities alone",
+    engine: "sglang",
+    page: 'sglang:num_queue_reqs{priority="1"} 2\nsglang:num_queue_reqs{priority="2"} 3\n',
+    expect: { ...NO_LOAD, waiting: 5 },
+  },
+  {
+    name: "llama.cpp",
+    engine: "llama.cpp",
+    page: LLAMA,
+    expect: {
+      running: 2,
+      waiting: 1,
+      kvUse: undefined,
+      steps: 5,
+      tokens: 1_234_570,
+      prefixQueries: 100,
+      prefixHits: 32,
+    },
+  },
+  {
+    name: "an old llama.cpp",
+    engine: "llama.cpp",
+    page: "llamacpp:kv_cache_usage_ratio 0.4\nllamacpp:prompt_tokens_total 68\n",
+    expect: { ...NO_LOAD, kvUse: 0.4 },
+  },
   { name: "tei", engine: "tei", page: TEI, expect: { ...NO_LOAD, waiting: 3, steps: 8 } },
 ];
-for (const row of loads) test(`an engine's load is read: ${row.name} [10.R2]`, () => assert.deepEqual(load(row.engine, row.page), row.expect));
+for (const row of loads)
+  test(`an engine's load is read: ${row.name} [10.R2]`, () => assert.deepEqual(load(row.engine, row.page), row.expect));
 
 test("what a page does not name is unknown, never zero and never from another engine's names [10.R2]", () => {
-  const own: Partial<Record<EngineName, string>> = { vllm: VLLM_NEW + VLLM_OLD, sglang: SGLANG, "llama.cpp": LLAMA, tei: TEI };
-  for (const { name, readLoad } of ENGINES) {
-    assert.deepEqual(readLoad([]), NO_LOAD, name);
-    for (const [other, page] of Object.entries(own)) if (other !== name) assert.deepEqual(readLoad(samplesOf(page)), NO_LOAD, `${name} reads ${other}`);
+  const own: Partial<Record<EngineName, string>> = {
+    vllm: VLLM_NEW + VLLM_OLD,
+    sglang: SGLANG,
+    "llama.cpp": LLAMA,
+    tei: TEI,
+  };
+  for (const adapter of ENGINES) {
+    const { name } = adapter;
+    assert.deepEqual(adapter.readLoad([]), NO_LOAD, name);
+    for (const [other, page] of Object.entries(own))
+      if (other !== name) assert.deepEqual(adapter.readLoad(samplesOf(page)), NO_LOAD, `${name} reads ${other}`);
   }
 });
 
@@ -87,7 +148,12 @@ const healths: { engine: EngineName; status: number; body: string; expect: Healt
   { engine: "vllm", status: 503, body: "", expect: "unhealthy" },
   { engine: "sglang", status: 503, body: "", expect: "unhealthy" },
   { engine: "llama.cpp", status: 200, body: '{"status":"ok"}', expect: "healthy" },
-  { engine: "llama.cpp", status: 503, body: '{"error":{"message":"Loading model","type":"unavailable_error","code":503}}', expect: "loading" },
+  {
+    engine: "llama.cpp",
+    status: 503,
+    body: '{"error":{"message":"Loading model","type":"unavailable_error","code":503}}',
+    expect: "loading",
+  },
   { engine: "llama.cpp", status: 503, body: "", expect: "unhealthy" },
   { engine: "tei", status: 503, body: '{"error":"unhealthy","error_type":"Unhealthy"}', expect: "unhealthy" },
   { engine: "ollama", status: 200, body: "Ollama is running", expect: "healthy" },
@@ -99,7 +165,8 @@ const healths: { engine: EngineName; status: number; body: string; expect: Healt
   { engine: "generic", status: 500, body: "", expect: "unhealthy" },
 ];
 test("health pages are read as each engine means them", () => {
-  for (const row of healths) assert.equal(adapterFor(row.engine).readHealth(row.status, row.body), row.expect, JSON.stringify(row));
+  for (const row of healths)
+    assert.equal(adapterFor(row.engine).readHealth(row.status, row.body), row.expect, JSON.stringify(row));
 });
 
 test("the probe that generates a token is asked seldom and given time [10.R5b]", () => {
@@ -107,45 +174,76 @@ test("the probe that generates a token is asked seldom and given time [10.R5b]",
   assert.ok(health !== null && health.timeoutMs >= 25_000 && health.everyMs >= 30_000);
 });
 
-const DEAD = '{"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause.","type":"InternalServerError","param":null,"code":500}}';
+const DEAD =
+  '{"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause.","type":"InternalServerError","param":null,"code":500}}';
 const errors: { engine: EngineName; status: number; body: string; expect: EngineErrorKind }[] = [
   { engine: "vllm", status: 500, body: DEAD, expect: "engineDead" },
-  { engine: "vllm", status: 500, body: DEAD.replace(/EngineCore[^"]*/, "cannot schedule new futures after shutdown"), expect: "shuttingDown" },
+  {
+    engine: "vllm",
+    status: 500,
+    body: DEAD.replace(/EngineCore[^"]*/, "cannot schedule new futures after shutdown"),
+    expect: "shuttingDown",
+  },
   { engine: "vllm", status: 500, body: '{"error":{"message":"oops"}}', expect: "engineFault" },
-  { engine: "vllm", status: 400, body: '{"error":{"message":"EngineCore encountered an issue"}}', expect: "clientFault" },
-  { engine: "sglang", status: 503, body: '{"object":"error","message":"The request queue is full.","code":503}', expect: "overloaded" },
+  {
+    engine: "vllm",
+    status: 400,
+    body: '{"error":{"message":"EngineCore encountered an issue"}}',
+    expect: "clientFault",
+  },
+  {
+    engine: "sglang",
+    status: 503,
+    body: '{"object":"error","message":"The request queue is full.","code":503}',
+    expect: "overloaded",
+  },
   { engine: "sglang", status: 500, body: "", expect: "engineFault" },
   { engine: "llama.cpp", status: 503, body: '{"error":{"message":"Loading model","code":503}}', expect: "overloaded" },
   { engine: "llama.cpp", status: 501, body: '{"error":{"type":"not_supported_error"}}', expect: "clientFault" },
   { engine: "tei", status: 424, body: '{"error":"x","error_type":"Backend"}', expect: "engineFault" },
   { engine: "tei", status: 429, body: '{"error":"x","error_type":"Overloaded"}', expect: "overloaded" },
-  { engine: "ollama", status: 503, body: '{"error":"server busy, please try again.  maximum pending requests exceeded"}', expect: "overloaded" },
+  {
+    engine: "ollama",
+    status: 503,
+    body: '{"error":"server busy, please try again.  maximum pending requests exceeded"}',
+    expect: "overloaded",
+  },
   { engine: "generic", status: 503, body: "", expect: "engineFault" },
   { engine: "generic", status: 502, body: "<html>", expect: "engineFault" },
 ];
 test("error answers are told apart by what they mean for the next try [10.R4b]", () => {
-  for (const row of errors) assert.equal(adapterFor(row.engine).classifyError(row.status, row.body), row.expect, JSON.stringify(row));
+  for (const row of errors)
+    assert.equal(adapterFor(row.engine).classifyError(row.status, row.body), row.expect, JSON.stringify(row));
 });
 
 test("a client's mistake is no sign against any engine", () => {
-  for (const { name, classifyError } of ENGINES) {
-    for (const status of [400, 401, 403, 404, 405, 413, 415, 422]) assert.equal(classifyError(status, "EngineCore encountered an issue"), "clientFault", `${name} ${status}`);
-    for (const status of [408, 429, 529]) assert.equal(classifyError(status, ""), "overloaded", `${name} ${status}`);
+  for (const adapter of ENGINES) {
+    for (const status of [400, 401, 403, 404, 405, 413, 415, 422])
+      assert.equal(
+        adapter.classifyError(status, "EngineCore encountered an issue"),
+        "clientFault",
+        `${adapter.name} ${status}`,
+      );
+    for (const status of [408, 429, 529])
+      assert.equal(adapter.classifyError(status, ""), "overloaded", `${adapter.name} ${status}`);
   }
 });
 
 test("classes become the engine's own priority in the engine's own direction [10.X7]", () => {
-  const values = (engine: EngineName): (number | undefined)[] => REQUEST_CLASSES.map((requestClass) => adapterFor(engine).priorityField(requestClass)?.value);
+  const values = (engine: EngineName): (number | undefined)[] =>
+    REQUEST_CLASSES.map((requestClass) => adapterFor(engine).priorityField(requestClass)?.value);
   const [interactive = 0, system = 0, batch = 0] = values("vllm");
   assert.ok(interactive < system && system < batch);
   const [high = 0, middle = 0, low = 0] = values("sglang");
   assert.ok(high > middle && middle > low);
-  for (const engine of ["llama.cpp", "tei", "ollama", "generic"] as const) assert.deepEqual(values(engine), [undefined, undefined, undefined]);
+  for (const engine of ["llama.cpp", "tei", "ollama", "generic"] as const)
+    assert.deepEqual(values(engine), [undefined, undefined, undefined]);
 });
 
 test("the engine that works on for a client that is gone is known, and its busy count is read [10.A5b]", () => {
   assert.deepEqual(adapterFor("llama.cpp").stopsAbandoned, { streamed: true, nonStreamed: false });
-  for (const { name, stopsAbandoned } of ENGINES) if (name !== "llama.cpp") assert.deepEqual(stopsAbandoned, { streamed: true, nonStreamed: true });
+  for (const { name, stopsAbandoned } of ENGINES)
+    if (name !== "llama.cpp") assert.deepEqual(stopsAbandoned, { streamed: true, nonStreamed: true });
   const read = (body: string): number | undefined => adapterFor("llama.cpp").busyProbe?.read(body);
   assert.equal(read('[{"id":0,"is_processing":true},{"id":1,"is_processing":false},{"id":2,"is_processing":true}]'), 2);
   assert.equal(read("[]"), 0);
@@ -165,16 +263,30 @@ test("routes that an engine has under another path are mapped, and others stay",
   assert.equal(path("llama.cpp", "/v1/detokenize"), "/detokenize");
   assert.equal(path("tei", "/v1/rerank"), "/rerank");
   assert.equal(path("tei", "/v1/detokenize"), "/decode");
-  for (const { enginePath } of ENGINES) for (const route of ["/v1/chat/completions", "/v1/embeddings?a=b", "constructor"]) assert.equal(enginePath(route), route);
+  for (const adapter of ENGINES)
+    for (const route of ["/v1/chat/completions", "/v1/embeddings?a=b", "constructor"])
+      assert.equal(adapter.enginePath(route), route);
 });
 
 test("models are read with their adapters and aliases [10.R1]", () => {
-  const models = (engine: EngineName, body: string): readonly string[] | undefined => adapterFor(engine).readModels(body);
-  assert.deepEqual(models("vllm", '{"object":"list","data":[{"id":"base","parent":null},{"id":"my-lora","parent":"base"},{"id":7}]}'), ["base", "my-lora"]);
-  assert.deepEqual(models("llama.cpp", '{"models":[{"name":"a"}],"data":[{"id":"a","aliases":["a","b"],"owned_by":"llamacpp"}]}'), ["a", "b"]);
-  assert.deepEqual(models("tei", '{"model_id":"org/x","served_model_name":"x","max_client_batch_size":32}'), ["x", "org/x"]);
+  const models = (engine: EngineName, body: string): readonly string[] | undefined =>
+    adapterFor(engine).readModels(body);
+  assert.deepEqual(
+    models("vllm", '{"object":"list","data":[{"id":"base","parent":null},{"id":"my-lora","parent":"base"},{"id":7}]}'),
+    ["base", "my-lora"],
+  );
+  assert.deepEqual(
+    models("llama.cpp", '{"models":[{"name":"a"}],"data":[{"id":"a","aliases":["a","b"],"owned_by":"llamacpp"}]}'),
+    ["a", "b"],
+  );
+  assert.deepEqual(models("tei", '{"model_id":"org/x","served_model_name":"x","max_client_batch_size":32}'), [
+    "x",
+    "org/x",
+  ]);
   assert.deepEqual(models("generic", '{"data":[]}'), []);
-  for (const { name, readModels } of ENGINES) for (const body of ["", "null", "[]", '{"error":"Unauthorized"}']) assert.equal(readModels(body), undefined, `${name} ${body}`);
+  for (const adapter of ENGINES)
+    for (const body of ["", "null", "[]", '{"error":"Unauthorized"}'])
+      assert.equal(adapter.readModels(body), undefined, `${adapter.name} ${body}`);
 });
 
 test("a running engine is told by its own mark, and by no other engine's", () => {

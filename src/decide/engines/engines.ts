@@ -6,7 +6,14 @@ import { sglang } from "./sglang.ts";
 import { tei } from "./tei.ts";
 import { vllm } from "./vllm.ts";
 
-const ADAPTERS: Readonly<Record<EngineName, EngineAdapter>> = { vllm, sglang, "llama.cpp": llamaCpp, tei, ollama, generic };
+const ADAPTERS: Readonly<Record<EngineName, EngineAdapter>> = {
+  vllm,
+  sglang,
+  "llama.cpp": llamaCpp,
+  tei,
+  ollama,
+  generic,
+};
 
 export const ENGINES: readonly EngineAdapter[] = Object.values(ADAPTERS);
 

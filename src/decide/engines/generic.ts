@@ -7,7 +7,8 @@ const WITHOUT_PAGE: ReadonlySet<number> = new Set([401, 403, 404, 405, 501]);
 export const generic: EngineAdapter = {
   name: "generic",
   health: { path: "/health", timeoutMs: 5_000, everyMs: 5_000 },
-  readHealth: (status) => (status >= 200 && status < 300 ? "healthy" : WITHOUT_PAGE.has(status) ? "noPage" : "unhealthy"),
+  readHealth: (status) =>
+    status >= 200 && status < 300 ? "healthy" : WITHOUT_PAGE.has(status) ? "noPage" : "unhealthy",
   metricsPath: null,
   readLoad: () => NO_LOAD,
   stopsAbandoned: { streamed: true, nonStreamed: true },

@@ -51,6 +51,7 @@ export const llamaCpp: EngineAdapter = {
 
 function countBusySlots(body: string): number | undefined {
   const slots = parseJson(body);
-  if (!Array.isArray(slots) || !slots.every((slot) => isJsonObject(slot) && typeof slot["is_processing"] === "boolean")) return undefined;
+  if (!Array.isArray(slots) || !slots.every((slot) => isJsonObject(slot) && typeof slot["is_processing"] === "boolean"))
+    return undefined;
   return slots.filter((slot: unknown) => isJsonObject(slot) && slot["is_processing"] === true).length;
 }

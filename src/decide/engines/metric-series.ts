@@ -54,8 +54,15 @@ export class MetricSeries {
 /** Where one series is the total over priorities (its `priority` is empty or absent), those of single priorities are left out. */
 function totalsOnly(samples: readonly Sample[]): [string, Sample][] {
   const totals = samples.filter((sample) => (sample.labels["priority"] ?? "") === "");
-  return (totals.length > 0 ? totals : samples).map((sample) => [seriesKey(sample, (label) => !INNER_RANKS.has(label)), sample]);
+  return (totals.length > 0 ? totals : samples).map((sample) => [
+    seriesKey(sample, (label) => !INNER_RANKS.has(label)),
+    sample,
+  ]);
 }
 
 const seriesKey = (sample: Sample, counts: (label: string) => boolean): string =>
-  JSON.stringify(Object.entries(sample.labels).filter(([label]) => counts(label)).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+  JSON.stringify(
+    Object.entries(sample.labels)
+      .filter(([label]) => counts(label))
+      .toSorted(([a], [b]) => (a < b ? -1 : 1)),
+  );

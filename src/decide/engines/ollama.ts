@@ -14,7 +14,8 @@ export const ollama: EngineAdapter = {
   busyProbe: null,
   refusesUnknownModels: true,
   enginePath: (routePath) => routePath,
-  classifyError: (status, body): EngineErrorKind => (status === 503 && body.includes("server busy") ? "overloaded" : classifyStatus(status)),
+  classifyError: (status, body): EngineErrorKind =>
+    status === 503 && body.includes("server busy") ? "overloaded" : classifyStatus(status),
   priorityField: () => null,
   rerank: null,
   modelsPath: "/v1/models",

@@ -47,7 +47,9 @@ function readLoads(body: string): number | undefined {
   const lists = isJsonObject(value) ? [[value], ...Object.values(value)] : [value];
   for (const list of lists) {
     if (!Array.isArray(list)) continue;
-    const counts = list.map((entry: unknown) => (isJsonObject(entry) ? entry["num_running_reqs"] : undefined)).filter((count) => typeof count === "number");
+    const counts = list
+      .map((entry: unknown) => (isJsonObject(entry) ? entry["num_running_reqs"] : undefined))
+      .filter((count) => typeof count === "number");
     if (counts.length > 0) return counts.reduce((total, count) => total + count, 0);
   }
   return undefined;

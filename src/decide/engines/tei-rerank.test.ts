@@ -5,12 +5,22 @@ import { teiRerank } from "./tei-rerank.ts";
 const REQUEST = { model: "r", query: "q", documents: ["a", { text: "b" }, "c"], top_n: 2, truncate: true };
 
 test("a rerank request becomes the engine's own, and fields of the engine's stay", () => {
-  assert.deepEqual(teiRerank.request(REQUEST), { kind: "translated", body: { query: "q", texts: ["a", "b", "c"], truncate: true } });
+  assert.deepEqual(teiRerank.request(REQUEST), {
+    kind: "translated",
+    body: { query: "q", texts: ["a", "b", "c"], truncate: true },
+  });
   assert.deepEqual(REQUEST.documents.length, 3);
 });
 
 test("a request that can't be translated is refused with a reason", () => {
-  const bad = [{ documents: ["a"] }, { query: "q" }, { query: "q", documents: "a" }, { query: "q", documents: [1] }, { query: "q", documents: [{ t: "a" }] }, { query: "q", documents: [], top_n: 0 }];
+  const bad = [
+    { documents: ["a"] },
+    { query: "q" },
+    { query: "q", documents: "a" },
+    { query: "q", documents: [1] },
+    { query: "q", documents: [{ t: "a" }] },
+    { query: "q", documents: [], top_n: 0 },
+  ];
   for (const body of bad) assert.equal(teiRerank.request(body).kind, "invalid", JSON.stringify(body));
 });
 
@@ -37,5 +47,6 @@ test("the engine's list becomes results, best first, cut to what was asked for",
 });
 
 test("an answer that is not the engine's list is not translated", () => {
-  for (const answer of [null, {}, [1], [{ index: 3, score: 1 }], [{ index: -1, score: 1 }], [{ index: 0 }]]) assert.equal(teiRerank.answer(answer, REQUEST, "i"), undefined, JSON.stringify(answer));
+  for (const answer of [null, {}, [1], [{ index: 3, score: 1 }], [{ index: -1, score: 1 }], [{ index: 0 }]])
+    assert.equal(teiRerank.answer(answer, REQUEST, "i"), undefined, JSON.stringify(answer));
 });

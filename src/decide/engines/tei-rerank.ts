@@ -14,8 +14,10 @@ export const teiRerank: RerankTranslation = {
   request(body) {
     const texts = documentTexts(body["documents"]);
     if (typeof body["query"] !== "string") return { kind: "invalid", why: "`query` must be a string" };
-    if (texts === undefined) return { kind: "invalid", why: "`documents` must be a list of strings, or of objects with a string `text`" };
-    if (body["top_n"] !== undefined && body["top_n"] !== null && !isCount(body["top_n"])) return { kind: "invalid", why: "`top_n` must be a whole number of at least 1" };
+    if (texts === undefined)
+      return { kind: "invalid", why: "`documents` must be a list of strings, or of objects with a string `text`" };
+    if (body["top_n"] !== undefined && body["top_n"] !== null && !isCount(body["top_n"]))
+      return { kind: "invalid", why: "`top_n` must be a whole number of at least 1" };
     const { documents: _documents, top_n: _topN, return_documents: _returnDocuments, model: _model, ...rest } = body;
     return { kind: "translated", body: { ...rest, query: body["query"], texts } };
   },
@@ -39,13 +41,19 @@ export const teiRerank: RerankTranslation = {
   },
 };
 
-const isCount = (value: unknown): value is number => typeof value === "number" && Number.isSafeInteger(value) && value >= 1;
+const isCount = (value: unknown): value is number =>
+  typeof value === "number" && Number.isSafeInteger(value) && value >= 1;
 
 function documentTexts(documents: unknown): string[] | undefined {
   if (!Array.isArray(documents)) return undefined;
-  const texts = (documents as readonly unknown[]).map((document) => (isJsonObject(document) ? document["text"] : document));
+  const texts = (documents as readonly unknown[]).map((document) =>
+    isJsonObject(document) ? document["text"] : document,
+  );
   return texts.every((text): text is string => typeof text === "string") ? texts : undefined;
 }
 
 const isRanked = (entry: unknown): entry is JsonObject & Ranked =>
-  isJsonObject(entry) && Number.isSafeInteger(entry["index"]) && (entry["index"] as number) >= 0 && typeof entry["score"] === "number";
+  isJsonObject(entry) &&
+  Number.isSafeInteger(entry["index"]) &&
+  (entry["index"] as number) >= 0 &&
+  typeof entry["score"] === "number";

@@ -39,12 +39,17 @@ export const tei: EngineAdapter = {
   detect: {
     path: "/info",
     defaultPorts: [3000],
-    matches: (status, body) => status === 200 && namesOf(body) !== undefined && typeof parseJsonObject(body)?.["max_client_batch_size"] === "number",
+    matches: (status, body) =>
+      status === 200 &&
+      namesOf(body) !== undefined &&
+      typeof parseJsonObject(body)?.["max_client_batch_size"] === "number",
   },
 };
 
 function namesOf(body: string): readonly string[] | undefined {
   const info = parseJsonObject(body);
-  const names = [info?.["served_model_name"], info?.["model_id"]].filter((name): name is string => typeof name === "string" && name !== "");
+  const names = [info?.["served_model_name"], info?.["model_id"]].filter(
+    (name): name is string => typeof name === "string" && name !== "",
+  );
   return names.length === 0 ? undefined : [...new Set(names)];
 }

@@ -1,4 +1,11 @@
-import { isJsonObject, readAnswerUsage, readUsage, UNKNOWN_USAGE, type JsonObject, type TokenUsage } from "./token-usage.ts";
+import {
+  isJsonObject,
+  readAnswerUsage,
+  readUsage,
+  UNKNOWN_USAGE,
+  type JsonObject,
+  type TokenUsage,
+} from "./token-usage.ts";
 
 export interface BodyFacts {
   readonly usage: TokenUsage;
@@ -40,7 +47,11 @@ function readLarge(body: Buffer): BodyFacts {
 // What follows the member must close exactly one object: that shows that the member is one of the outermost, and no text inside a string.
 function usageInTail(body: Buffer): TokenUsage | undefined {
   const tail = body.toString("latin1", body.length - TAIL_BYTES);
-  for (let at = tail.lastIndexOf(USAGE_KEY), tries = 0; at !== -1 && tries < 8; at = at === 0 ? -1 : tail.lastIndexOf(USAGE_KEY, at - 1), tries++) {
+  for (
+    let at = tail.lastIndexOf(USAGE_KEY), tries = 0;
+    at !== -1 && tries < 8;
+    at = at === 0 ? -1 : tail.lastIndexOf(USAGE_KEY, at - 1), tries++
+  ) {
     const whole = parse(`{${tail.slice(at)}`);
     const usage = isJsonObject(whole) ? readUsage(whole["usage"]) : undefined;
     if (usage !== undefined) return usage;
@@ -51,7 +62,11 @@ function usageInTail(body: Buffer): TokenUsage | undefined {
 // What comes before the member must be an object that is still open, with whole members in it.
 function usageInHead(body: Buffer): TokenUsage | undefined {
   const head = body.toString("latin1", 0, HEAD_BYTES);
-  for (let at = head.indexOf(USAGE_KEY), tries = 0; at !== -1 && tries < 8; at = head.indexOf(USAGE_KEY, at + 1), tries++) {
+  for (
+    let at = head.indexOf(USAGE_KEY), tries = 0;
+    at !== -1 && tries < 8;
+    at = head.indexOf(USAGE_KEY, at + 1), tries++
+  ) {
     if (!isJsonObject(parse(`${head.slice(0, at)}"usage":null}`))) continue;
     const value = firstObject(head, at + USAGE_KEY.length);
     if (value !== undefined) return readUsage(value);

@@ -27,7 +27,8 @@ export function readUsage(value: unknown): TokenUsage | undefined {
   const completion = count(value["completion_tokens"]) ?? count(value["output_tokens"]);
   const prompt = count(value["prompt_tokens"]) ?? withCacheParts(input, value);
   const details = value["prompt_tokens_details"] ?? value["input_tokens_details"];
-  const cached = (isJsonObject(details) ? count(details["cached_tokens"]) : null) ?? count(value["cache_read_input_tokens"]);
+  const cached =
+    (isJsonObject(details) ? count(details["cached_tokens"]) : null) ?? count(value["cache_read_input_tokens"]);
   if (prompt === null && completion === null) return { prompt: count(value["total_tokens"]), completion: null, cached };
   return { prompt, completion, cached };
 }

@@ -16,13 +16,21 @@ test("a break is told in the stream's own format [10.X5]", () => {
 
   const responses = splitEvents(renderErrorEvent("responses", "DRAINING", "stopping", true, { sequence: 8 })).events[0];
   assert.equal(responses?.name, "error");
-  assert.deepEqual(JSON.parse(responses?.data ?? ""), { type: "error", code: "DRAINING", message: "stopping", param: null, sequence_number: 8 });
+  assert.deepEqual(JSON.parse(responses?.data ?? ""), {
+    type: "error",
+    code: "DRAINING",
+    message: "stopping",
+    param: null,
+    sequence_number: 8,
+  });
 });
 
 test("an event that has begun is closed first, and no [DONE] follows [10.X5]", () => {
   const half = Buffer.from('data: {"a":1}\n\ndata: {"cho');
   for (const format of ["openai", "anthropic", "responses"] as const) {
-    const { events, atBoundary } = splitEvents(Buffer.concat([half, renderErrorEvent(format, "UPSTREAM_ERROR", 'line\nbreak "quoted"', false)]));
+    const { events, atBoundary } = splitEvents(
+      Buffer.concat([half, renderErrorEvent(format, "UPSTREAM_ERROR", 'line\nbreak "quoted"', false)]),
+    );
     assert.equal(events.length, 3);
     assert.ok(atBoundary);
     assert.match(events[2]?.data ?? "", /^\{.*UPSTREAM_ERROR.*\}$/);

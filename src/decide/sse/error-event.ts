@@ -14,7 +14,10 @@ export function renderErrorEvent(
   options: { readonly requestId?: string | undefined; readonly sequence?: number | undefined } = {},
 ): Buffer {
   const close = atBoundary ? "" : "\n\n";
-  return Buffer.from(`${close}${format === "openai" ? "" : "event: error\n"}data: ${errorData(format, code, message, options)}\n\n`, "utf8");
+  return Buffer.from(
+    `${close}${format === "openai" ? "" : "event: error\n"}data: ${errorData(format, code, message, options)}\n\n`,
+    "utf8",
+  );
 }
 
 function errorData(
@@ -23,7 +26,8 @@ function errorData(
   message: string,
   options: { readonly requestId?: string | undefined; readonly sequence?: number | undefined },
 ): string {
-  if (format !== "responses") return renderErrorBody(code, message, { dialect: format, requestId: options.requestId }).text;
+  if (format !== "responses")
+    return renderErrorBody(code, message, { dialect: format, requestId: options.requestId }).text;
   const sequence = options.sequence === undefined ? {} : { sequence_number: options.sequence };
   const requestId = options.requestId === undefined ? {} : { request_id: options.requestId };
   return JSON.stringify({ type: "error", code, message, param: null, ...sequence, ...requestId });

@@ -18,14 +18,35 @@ const rows: { name: string; text: string; expect: FirstEvent }[] = [
   { name: "a comment, then half an event", text: ": ping\n\ndata: {", expect: { kind: "more" } },
   { name: "blank lines", text: "\n\r\n", expect: { kind: "more" } },
   { name: "an event without data", text: "event: x\n\n", expect: { kind: "more" } },
-  { name: "a role", text: 'data: {"choices":[{"delta":{"role":"assistant"}}]}\r\n\r\n', expect: { ...good, kind: "event" } },
+  {
+    name: "a role",
+    text: 'data: {"choices":[{"delta":{"role":"assistant"}}]}\r\n\r\n',
+    expect: { ...good, kind: "event" },
+  },
   { name: "[DONE]", text: ": ping\n\ndata:[DONE]\r\r", expect: { ...good, kind: "event", isDone: true } },
-  { name: "an error with blanks in its JSON", text: 'data: {"error": {"message": "EngineCore encountered an issue."}}\n\ndata: [DONE]\n\n', expect: { ...good, kind: "event", isError: true, errorMessage: "EngineCore encountered an issue." } },
-  { name: "an error by name", text: "event:error\ndata:böse\n\n", expect: { ...good, kind: "event", isError: true, errorMessage: "böse" } },
-  { name: "a mark, then an error", text: '\uFEFFdata: {"object":"error","message":"m"}\n\n', expect: { ...good, kind: "event", isError: true, errorMessage: "m" } },
-  { name: "a name of an error in text", text: 'data: {"choices":[{"delta":{"content":"\\"error\\":{}"}}]}\n\n', expect: { ...good, kind: "event" } },
+  {
+    name: "an error with blanks in its JSON",
+    text: 'data: {"error": {"message": "EngineCore encountered an issue."}}\n\ndata: [DONE]\n\n',
+    expect: { ...good, kind: "event", isError: true, errorMessage: "EngineCore encountered an issue." },
+  },
+  {
+    name: "an error by name",
+    text: "event:error\ndata:böse\n\n",
+    expect: { ...good, kind: "event", isError: true, errorMessage: "böse" },
+  },
+  {
+    name: "a mark, then an error",
+    text: '\uFEFFdata: {"object":"error","message":"m"}\n\n',
+    expect: { ...good, kind: "event", isError: true, errorMessage: "m" },
+  },
+  {
+    name: "a name of an error in text",
+    text: 'data: {"choices":[{"delta":{"content":"\\"error\\":{}"}}]}\n\n',
+    expect: { ...good, kind: "event" },
+  },
 ];
-for (const row of rows) test(`the first event is told apart: ${row.name} [10.R4b]`, () => assert.deepEqual(look(row.text), row.expect));
+for (const row of rows)
+  test(`the first event is told apart: ${row.name} [10.R4b]`, () => assert.deepEqual(look(row.text), row.expect));
 
 test("a first event above the limit is an overflow [80.A10]", () => {
   assert.deepEqual(look(`data: ${"x".repeat(100)}`, 64), { kind: "overflow" });

@@ -56,9 +56,16 @@ export class FirstEventGate {
   }
 
   #judge(): FirstEvent {
-    const text = Buffer.concat(this.#parts).toString("latin1").replace(/^\xEF\xBB\xBF/, "");
+    const text = Buffer.concat(this.#parts)
+      .toString("latin1")
+      .replace(/^\xEF\xBB\xBF/, "");
     this.#parts.length = 0;
     const facts = judgeEvent(readEventText(text));
-    return { kind: "event", isError: facts.error !== undefined, isDone: facts.isDone, errorMessage: facts.error?.message };
+    return {
+      kind: "event",
+      isError: facts.error !== undefined,
+      isDone: facts.isDone,
+      errorMessage: facts.error?.message,
+    };
   }
 }

@@ -109,11 +109,16 @@ function errorOf(name: string, type: string, body: JsonObject): EventFacts["erro
   const error = body["error"] ?? (type === "response.failed" ? response?.["error"] : undefined);
   const says = (isJsonObject(error) && Object.keys(error).length > 0) || (typeof error === "string" && error !== "");
   if (!says && name !== "error" && !FAILURE_TYPES.has(type) && body["object"] !== "error") return undefined;
-  const message = typeof error === "string" ? error : ((isJsonObject(error) ? error["message"] : undefined) ?? body["message"]);
+  const message =
+    typeof error === "string" ? error : ((isJsonObject(error) ? error["message"] : undefined) ?? body["message"]);
   return { message: shorten(typeof message === "string" ? message : JSON.stringify(error ?? body)) };
 }
 
-function finishReasonOf(type: string, choices: readonly JsonObject[] | undefined, body: JsonObject): string | null | undefined {
+function finishReasonOf(
+  type: string,
+  choices: readonly JsonObject[] | undefined,
+  body: JsonObject,
+): string | null | undefined {
   if (choices !== undefined) {
     return choices.map((choice) => choice["finish_reason"]).find(isReason);
   }
@@ -128,7 +133,8 @@ const isReason = (value: unknown): value is string => typeof value === "string" 
 
 function usageOf(body: JsonObject, type: string): TokenUsage | undefined {
   const own = readUsage(body["usage"]);
-  const holder = type === "message_start" ? body["message"] : type.startsWith("response.") ? body["response"] : undefined;
+  const holder =
+    type === "message_start" ? body["message"] : type.startsWith("response.") ? body["response"] : undefined;
   const held = isJsonObject(holder) ? readUsage(holder["usage"]) : undefined;
   return own !== undefined && held !== undefined ? mergeUsage(held, own) : (own ?? held);
 }
@@ -139,7 +145,9 @@ function choiceHasContent(choice: JsonObject): boolean {
   if (typeof choice["text"] === "string" && choice["text"] !== "") return true;
   const delta = choice["delta"];
   if (!isJsonObject(delta)) return false;
-  return Object.entries(delta).some(([key, value]) => key !== "role" && (typeof value === "string" ? value !== "" : isFilled(value)));
+  return Object.entries(delta).some(
+    ([key, value]) => key !== "role" && (typeof value === "string" ? value !== "" : isFilled(value)),
+  );
 }
 
 const isFilled = (value: unknown): boolean =>

@@ -1,7 +1,15 @@
 import { mergeUsage, UNKNOWN_USAGE, type TokenUsage } from "../http/token-usage.ts";
 import { EventCursor } from "./event-cursor.ts";
 import { judgeEvent, readEventText, type EventFacts, type StreamFlavour } from "./judge-event.ts";
-import { eventEnd, eventStart, holdsData, lastNumber, nextTelling, TELLING_CHOICES, TELLING_TYPED } from "./telling-places.ts";
+import {
+  eventEnd,
+  eventStart,
+  holdsData,
+  lastNumber,
+  nextTelling,
+  TELLING_CHOICES,
+  TELLING_TYPED,
+} from "./telling-places.ts";
 
 // Watches a stream on its way past, byte by byte or in bunches, and says at the end what it was. It owns a copy of the one event
 // that is cut at the end of what has come, and nothing else of the stream.
@@ -45,7 +53,11 @@ export interface StreamVerdict {
 
 /** The answer is whole: [DONE] or a clean end alone are no proof, and an engine that gives up may name that as its reason. */
 export const streamSucceeded = (verdict: StreamVerdict): boolean =>
-  verdict.finishSeen && !verdict.errorSeen && !verdict.overflow && verdict.finishReason !== "abort" && verdict.finishReason !== "error";
+  verdict.finishSeen &&
+  !verdict.errorSeen &&
+  !verdict.overflow &&
+  verdict.finishReason !== "abort" &&
+  verdict.finishReason !== "error";
 
 export class StreamWatcher {
   readonly #eventBytesMax: number;
@@ -218,7 +230,8 @@ export class StreamWatcher {
       this.#finishSeen = true;
       if (facts.finishReason !== null) this.#finishReason = facts.finishReason;
     }
-    if (facts.usage !== undefined) this.#usage = facts.usageIsWhole ? facts.usage : mergeUsage(this.#usage, facts.usage);
+    if (facts.usage !== undefined)
+      this.#usage = facts.usageIsWhole ? facts.usage : mergeUsage(this.#usage, facts.usage);
     if (facts.sequenceNumber !== undefined) this.#lastSequenceNumber = facts.sequenceNumber;
   }
 
@@ -244,4 +257,5 @@ function lastBlankLine(bytes: Buffer, from: number, to: number): number {
   return from;
 }
 
-const startsWithMark = (bytes: Buffer, at: number): boolean => bytes[at] === 0xef && bytes[at + 1] === 0xbb && bytes[at + 2] === 0xbf;
+const startsWithMark = (bytes: Buffer, at: number): boolean =>
+  bytes[at] === 0xef && bytes[at + 1] === 0xbb && bytes[at + 2] === 0xbf;

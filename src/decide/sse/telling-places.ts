@@ -34,7 +34,8 @@ interface Telling {
   readonly jump: Uint8Array;
   /** The jump after a closer look found nothing. */
   readonly jumpOn: Uint8Array;
-  readonly endTypes: readonly (readonly number[])[];
+  /** The windows of end types, by the letter before their last quote. */
+  readonly endTypes: readonly (readonly (readonly number[])[] | undefined)[];
 }
 
 function telling(windows: readonly (readonly number[])[], endTypes: readonly (readonly number[])[]): Telling {
@@ -45,7 +46,11 @@ function telling(windows: readonly (readonly number[])[], endTypes: readonly (re
   }
   const jump = jumpOn.slice();
   for (const window of all) jump[window[WINDOW - 1]!] = 0;
-  return { jump, jumpOn, endTypes };
+  const byLetter = Array.from({ length: 256 }, (_, letter) => {
+    const own = endTypes.filter((window) => window[WINDOW - 2] === letter);
+    return own.length === 0 ? undefined : own;
+  });
+  return { jump, jumpOn, endTypes: byLetter };
 }
 
 const COMMON_WINDOWS = [REASON, ERROR_KEY, USAGE_KEY, ...[" [DONE]", ":[DONE]", ": error", "t:error"].map(bytesOf)];
@@ -86,10 +91,12 @@ function tells(places: Telling, bytes: Buffer, last: number, from: number, to: n
 
 /** Quotes are frequent: most are sorted out by the letter before them. */
 function quotedTells(places: Telling, bytes: Buffer, last: number, to: number): boolean {
-  const letter = bytes[last - 1];
+  const letter = bytes[last - 1]!;
   if (letter === LETTER_R) return endsWith(bytes, last, ERROR_KEY) && valueTells(bytes, last + 1, to, true);
   if (letter === LETTER_E && endsWith(bytes, last, USAGE_KEY)) return valueTells(bytes, last + 1, to, false);
-  for (const window of places.endTypes) if (window[WINDOW - 2] === letter && endsWith(bytes, last, window)) return true;
+  const windows = places.endTypes[letter];
+  if (windows === undefined) return false;
+  for (let at = 0; at < windows.length; at++) if (endsWith(bytes, last, windows[at]!)) return true;
   return false;
 }
 
@@ -182,7 +189,8 @@ export function lastNumber(bytes: Buffer, from: number, to: number): number | un
     if (bytes[at] !== COLON) continue;
     at = skipBlanks(bytes, at + 1, to);
     let value = -1;
-    for (; at < to && bytes[at]! >= 0x30 && bytes[at]! <= 0x39; at++) value = Math.max(value, 0) * 10 + bytes[at]! - 0x30;
+    for (; at < to && bytes[at]! >= 0x30 && bytes[at]! <= 0x39; at++)
+      value = Math.max(value, 0) * 10 + bytes[at]! - 0x30;
     if (value >= 0 && Number.isSafeInteger(value)) return value;
   }
   return undefined;

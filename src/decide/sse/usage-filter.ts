@@ -75,14 +75,20 @@ export class UsageFilter {
 
   #endHeld(part: Buffer, out: Buffer[]): void {
     const held = this.finish();
-    if (!this.#passing && this.#cursor.endedWithData && isUsageEvent(Buffer.concat([...held, part]))) this.#dropLf = this.#cursor.awaitsLf;
+    if (!this.#passing && this.#cursor.endedWithData && isUsageEvent(Buffer.concat([...held, part])))
+      this.#dropLf = this.#cursor.awaitsLf;
     else out.push(...held, part);
     this.#passing = false;
   }
 }
 
 function isUsageEvent(bytes: Buffer): boolean {
-  if (bytes.length > HELD_BYTES_MAX || !bytes.includes('"usage"', 0, "latin1") || !bytes.includes('"choices"', 0, "latin1")) return false;
+  if (
+    bytes.length > HELD_BYTES_MAX ||
+    !bytes.includes('"usage"', 0, "latin1") ||
+    !bytes.includes('"choices"', 0, "latin1")
+  )
+    return false;
   const { data } = readEventText(bytes.toString("latin1"));
   if (data === undefined) return false;
   try {

@@ -37,6 +37,8 @@ export function parseTimestampMs(token: string, openMetrics: boolean): number | 
   const value = Number(token);
   if (!Number.isFinite(value)) return undefined;
   const size = Math.abs(value);
-  const isSeconds = openMetrics ? size < SECONDS_MAX : !Number.isInteger(value) || (size > SECONDS_MIN && size < SECONDS_MAX);
+  const isSeconds = openMetrics
+    ? size < SECONDS_MAX
+    : !Number.isInteger(value) || (size > SECONDS_MIN && size < SECONDS_MAX);
   return isSeconds ? Math.round(value * 1000) : value;
 }

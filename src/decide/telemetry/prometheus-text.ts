@@ -52,7 +52,7 @@ export function parseMetricsText(page: string | Buffer, options: MetricsOptions 
   const samples: Sample[] = [];
   let skippedLines = 0;
   let first = true;
-  for (let at = 0; at < text.length; ) {
+  for (let at = 0; at < text.length;) {
     const newline = text.indexOf("\n", at);
     const end = newline === -1 ? text.length : newline;
     const line = end - at > LINE_CHARS_MAX ? TOO_LONG : readLine(text.slice(at, end), wants, openMetrics);
@@ -70,7 +70,12 @@ export function parseMetricsText(page: string | Buffer, options: MetricsOptions 
     }
     at = end + 1;
   }
-  return { kind: "parsed", samples, skippedLines, complete: marked || (!openMetrics && (text === "" || text.endsWith("\n"))) };
+  return {
+    kind: "parsed",
+    samples,
+    skippedLines,
+    complete: marked || (!openMetrics && (text === "" || text.endsWith("\n"))),
+  };
 }
 
 function wantsName(want: MetricsOptions["want"]): (name: string) => boolean {
@@ -92,7 +97,8 @@ function readLine(raw: string, wants: (name: string) => boolean, openMetrics: bo
   if (cursor.done) return { kind: "blank" };
   if (cursor.peek === "#") return line.trim() === "# EOF" ? { kind: "end" } : { kind: "comment" };
   const bareName = cursor.bareName();
-  if (bareName !== undefined && !wants(bareName) && (cursor.peek === "{" || cursor.peek === " ")) return { kind: "unwanted" };
+  if (bareName !== undefined && !wants(bareName) && (cursor.peek === "{" || cursor.peek === " "))
+    return { kind: "unwanted" };
   const bad: Line = { kind: "bad", looksLikeSample: bareName !== undefined && cursor.peek === "{" };
   cursor.skipBlanks();
   const set = cursor.peek === "{" ? readLabels(cursor) : { name: undefined, labels: noLabels() };
@@ -105,7 +111,10 @@ function readLine(raw: string, wants: (name: string) => boolean, openMetrics: bo
 
 /** The value, and a timestamp if one follows. What comes behind a `#` is an exemplar and is not read. */
 function readTail(cursor: LineCursor, openMetrics: boolean): Pick<Sample, "value" | "timestampMs"> | undefined {
-  const tokens = cursor.rest().split(/[ \t]+/).filter((token) => token !== "");
+  const tokens = cursor
+    .rest()
+    .split(/[ \t]+/)
+    .filter((token) => token !== "");
   const value = tokens[0] === undefined ? undefined : parseMetricValue(tokens[0]);
   if (value === undefined) return undefined;
   const second = tokens[1];
