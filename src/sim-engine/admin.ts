@@ -14,7 +14,17 @@ export interface AdminParts {
 
 const WAIT_MS_DEFAULT = 10_000;
 const WAIT_MS_MAX = 600_000;
-const AT_LEAST: readonly (keyof LedgerCounts)[] = ["opened", "headSent", "firstByte", "finished", "aborted", "failed", "concurrentPeak", "inSlotPeak", "queuedPeak"];
+const AT_LEAST: readonly (keyof LedgerCounts)[] = [
+  "opened",
+  "headSent",
+  "firstByte",
+  "finished",
+  "aborted",
+  "failed",
+  "concurrentPeak",
+  "inSlotPeak",
+  "queuedPeak",
+];
 const EXACT: readonly (keyof LedgerCounts)[] = ["concurrentNow", "inSlotNow", "queuedNow"];
 
 function reply(response: ServerResponse, status: number, value: unknown): void {
@@ -75,6 +85,9 @@ async function wait(ledger: Ledger, query: URLSearchParams, response: ServerResp
     else return reply(response, 400, { error: `unknown figure: ${name}` });
     if (!Number.isFinite(value)) return reply(response, 400, { error: `${name} must be a number` });
   }
-  const met = await ledger.waitFor((now) => wanted.every(([name, value, exact]) => (exact ? now[name] === value : now[name] >= value)), timeoutMs);
+  const met = await ledger.waitFor(
+    (now) => wanted.every(([name, value, exact]) => (exact ? now[name] === value : now[name] >= value)),
+    timeoutMs,
+  );
   if (!response.destroyed) reply(response, met ? 200 : 408, { met, ...ledger.view() });
 }

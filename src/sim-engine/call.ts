@@ -1,4 +1,15 @@
-import { brotliCompressSync, constants, createBrotliCompress, createDeflate, createGzip, deflateSync, gzipSync, type BrotliCompress, type Deflate, type Gzip } from "node:zlib";
+import {
+  brotliCompressSync,
+  constants,
+  createBrotliCompress,
+  createDeflate,
+  createGzip,
+  deflateSync,
+  gzipSync,
+  type BrotliCompress,
+  type Deflate,
+  type Gzip,
+} from "node:zlib";
 import type { Json } from "./json.ts";
 import type { RequestRecord } from "./ledger.ts";
 import type { SimDialect } from "./options.ts";
@@ -10,7 +21,11 @@ export type Encoding = "gzip" | "br" | "deflate";
 const encodingOf = (action: SimAction): Encoding | undefined =>
   action.gzip === true ? "gzip" : action.br === true ? "br" : action.deflate === true ? "deflate" : undefined;
 
-const COMPRESS: Readonly<Record<Encoding, (data: Buffer) => Buffer>> = { gzip: gzipSync, br: brotliCompressSync, deflate: deflateSync };
+const COMPRESS: Readonly<Record<Encoding, (data: Buffer) => Buffer>> = {
+  gzip: gzipSync,
+  br: brotliCompressSync,
+  deflate: deflateSync,
+};
 
 /** One request on its way through the engine: its script, its place in the ledger and where its answer goes. */
 export class Call {
@@ -103,9 +118,11 @@ export class Call {
   #startEncoder(encoding: Encoding): void {
     const flush = constants.Z_SYNC_FLUSH;
     this.#encoder =
-      encoding === "gzip" ? createGzip({ flush })
-      : encoding === "deflate" ? createDeflate({ flush })
-      : createBrotliCompress({ flush: constants.BROTLI_OPERATION_FLUSH });
+      encoding === "gzip"
+        ? createGzip({ flush })
+        : encoding === "deflate"
+          ? createDeflate({ flush })
+          : createBrotliCompress({ flush: constants.BROTLI_OPERATION_FLUSH });
     this.#encoder.on("data", (bytes: Buffer) => this.#send(bytes));
     this.#encoder.on("end", () => this.sink.end());
   }
@@ -117,9 +134,13 @@ export class Call {
     for (let index = 0; index < headers.length; index += 2) {
       const name = headers[index] ?? "";
       if (replaced.has(name.toLowerCase())) continue;
-      all.push(name, name.toLowerCase() === "content-type" && contentType !== undefined ? contentType : (headers[index + 1] ?? ""));
+      all.push(
+        name,
+        name.toLowerCase() === "content-type" && contentType !== undefined ? contentType : (headers[index + 1] ?? ""),
+      );
     }
-    for (const [name, value] of Object.entries(extra ?? {})) for (const one of typeof value === "string" ? [value] : value) all.push(name, one);
+    for (const [name, value] of Object.entries(extra ?? {}))
+      for (const one of typeof value === "string" ? [value] : value) all.push(name, one);
     if (setCookieTwice === true) all.push("set-cookie", "sim_a=1; Path=/", "set-cookie", "sim_b=2; Path=/; HttpOnly");
     if (connectionHeader !== undefined) {
       all.push("connection", connectionHeader);
@@ -134,13 +155,36 @@ export class Call {
 export const jsonHeaders = (dialect: SimDialect, status: number): HeaderList =>
   dialect === "vllm"
     ? ["server", "uvicorn", "content-type", "application/json", "vary", "Origin"]
-    : ["Server", "llama.cpp", "Access-Control-Allow-Origin", "", "Content-Type", "application/json; charset=utf-8", ...(status >= 400 ? ["Connection", "close"] : LLAMA_KEEP_ALIVE)];
+    : [
+        "Server",
+        "llama.cpp",
+        "Access-Control-Allow-Origin",
+        "",
+        "Content-Type",
+        "application/json; charset=utf-8",
+        ...(status >= 400 ? ["Connection", "close"] : LLAMA_KEEP_ALIVE),
+      ];
 
 export const sseHeaders = (dialect: SimDialect): HeaderList =>
   dialect === "vllm"
     ? ["server", "uvicorn", "content-type", "text/event-stream; charset=utf-8", "vary", "Origin"]
-    : ["Server", "llama.cpp", "Access-Control-Allow-Origin", "", "X-Accel-Buffering", "no", "Content-Type", "text/event-stream", ...LLAMA_KEEP_ALIVE];
+    : [
+        "Server",
+        "llama.cpp",
+        "Access-Control-Allow-Origin",
+        "",
+        "X-Accel-Buffering",
+        "no",
+        "Content-Type",
+        "text/event-stream",
+        ...LLAMA_KEEP_ALIVE,
+      ];
 
-export const typedHeaders = (dialect: SimDialect, type: string): HeaderList => ["server", dialect === "vllm" ? "uvicorn" : "llama.cpp", "content-type", type];
+export const typedHeaders = (dialect: SimDialect, type: string): HeaderList => [
+  "server",
+  dialect === "vllm" ? "uvicorn" : "llama.cpp",
+  "content-type",
+  type,
+];
 
 const LLAMA_KEEP_ALIVE: readonly string[] = ["Keep-Alive", "timeout=5, max=100"];

@@ -2,7 +2,7 @@ import type { Clock, Timer } from "../kernel/clock.ts";
 import { EngineStats, type EngineGauges } from "./engine-stats.ts";
 import { CONTEXT_TOKENS_DEFAULT, type SimEngineOptions } from "./options.ts";
 import { BLOCK_TOKENS, blockHashes, PrefixCache } from "./prefix-cache.ts";
-import { Schedule, type Job } from "./schedule.ts";
+import { Schedule, type Job, type Progress } from "./schedule.ts";
 
 /** What the finish reasons are called in the engine's counters. */
 export type FinishReason = "stop" | "length" | "tool_calls";
@@ -61,12 +61,17 @@ export class EngineCore {
   #timer: Timer | undefined;
   #timerAtMs = Number.POSITIVE_INFINITY;
   #frozen = false;
+  #looking = false;
 
   constructor(options: SimEngineOptions) {
     const rate = (tps: number): number => (tps > 0 ? tps : Number.POSITIVE_INFINITY);
     this.#clock = options.clock;
     this.#gapMs = 1_000 / rate(options.decodeTps);
-    this.#schedule = new Schedule({ slots: options.slots, prefillTps: rate(options.prefillTps), decodeTps: rate(options.decodeTps) });
+    this.#schedule = new Schedule({
+      slots: options.slots,
+      prefillTps: rate(options.prefillTps),
+      decodeTps: rate(options.decodeTps),
+    });
     const context = options.contextTokens ?? CONTEXT_TOKENS_DEFAULT;
     this.#kvBlocks = options.kvBlocks ?? Math.ceil((options.slots * context) / (4 * BLOCK_TOKENS));
     this.#cache = new PrefixCache(this.#kvBlocks);
@@ -196,9 +201,16 @@ export class EngineCore {
   }
 
   #look(): void {
-    if (this.#frozen) return;
+    // A listener that leaves calls back in here; the look under way sees the free slot itself.
+    if (this.#frozen || this.#looking) return;
+    this.#looking = true;
     const busy = this.running;
-    const progress = this.#schedule.advance(this.#clock.mono());
+    let progress: Progress;
+    try {
+      progress = this.#schedule.advance(this.#clock.mono());
+    } finally {
+      this.#looking = false;
+    }
     if (progress.steps > 0) {
       const tokens = progress.prefillTokens + progress.outputTokens;
       this.stats.steps += progress.steps;

@@ -7,7 +7,13 @@ import { llamacppMetrics, sixDigits } from "./llamacpp-metrics.ts";
 import { vllmMetrics } from "./vllm-metrics.ts";
 
 const request = (over: Partial<WorkRequest> = {}): WorkRequest => ({
-  promptText: "x".repeat(400), promptTokens: 100, outputTokens: 10, priority: 0, finish: "length", choices: 1, ...over,
+  promptText: "x".repeat(400),
+  promptTokens: 100,
+  outputTokens: 10,
+  priority: 0,
+  finish: "length",
+  choices: 1,
+  ...over,
 });
 
 class Events implements WorkListener {
@@ -29,12 +35,39 @@ class Events implements WorkListener {
   }
 }
 
-function anEngine(): { clock: VirtualClock; core: EngineCore; vllm: () => Map<string, number>; llama: () => Map<string, number> } {
+function anEngine(): {
+  clock: VirtualClock;
+  core: EngineCore;
+  vllm: () => Map<string, number>;
+  llama: () => Map<string, number>;
+} {
   const clock = new VirtualClock();
-  const core = new EngineCore({ models: ["tiny"], dialect: "vllm", slots: 1, prefillTps: 100, decodeTps: 10, seed: 1, clock });
+  const core = new EngineCore({
+    models: ["tiny"],
+    dialect: "vllm",
+    slots: 1,
+    prefillTps: 100,
+    decodeTps: 10,
+    seed: 1,
+    clock,
+  });
   const values = (text: string): Map<string, number> =>
-    new Map(parsePrometheus(text).flatMap((family) => family.samples.map((sample): [string, number] => [sample.labels["finished_reason"] === undefined ? sample.name : `${sample.name} ${sample.labels["finished_reason"]}`, sample.value])));
-  return { clock, core, vllm: () => values(vllmMetrics("tiny", core.stats, core.gauges())), llama: () => values(llamacppMetrics(core.stats, core.gauges())) };
+    new Map(
+      parsePrometheus(text).flatMap((family) =>
+        family.samples.map((sample): [string, number] => [
+          sample.labels["finished_reason"] === undefined
+            ? sample.name
+            : `${sample.name} ${sample.labels["finished_reason"]}`,
+          sample.value,
+        ]),
+      ),
+    );
+  return {
+    clock,
+    core,
+    vllm: () => values(vllmMetrics("tiny", core.stats, core.gauges())),
+    llama: () => values(llamacppMetrics(core.stats, core.gauges())),
+  };
 }
 
 test("vLLM's page parses strictly and follows a request from queue to end", async () => {
@@ -43,13 +76,26 @@ test("vLLM's page parses strictly and follows a request from queue to end", asyn
   core.submit(request(), new Events());
   await clock.advance(500);
   const prefill = vllm();
-  assert.deepEqual(["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:generation_tokens_total"].map((name) => prefill.get(name)), [1, 1, 0]);
+  assert.deepEqual(
+    ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:generation_tokens_total"].map((name) =>
+      prefill.get(name),
+    ),
+    [1, 1, 0],
+  );
   assert.ok((prefill.get("vllm:iteration_tokens_total_count") ?? 0) > 0);
   assert.ok((prefill.get("vllm:kv_cache_usage_perc") ?? 0) > 0);
   await clock.advance(10_000);
   const idle = vllm();
   assert.deepEqual(
-    ["vllm:num_requests_running", "vllm:prompt_tokens_total", "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total", "vllm:generation_tokens_total", "vllm:request_success_total length", "vllm:kv_cache_usage_perc"].map((name) => idle.get(name)),
+    [
+      "vllm:num_requests_running",
+      "vllm:prompt_tokens_total",
+      "vllm:prefix_cache_queries_total",
+      "vllm:prefix_cache_hits_total",
+      "vllm:generation_tokens_total",
+      "vllm:request_success_total length",
+      "vllm:kv_cache_usage_perc",
+    ].map((name) => idle.get(name)),
     [0, 200, 200, 96, 20, 2, 0],
   );
   assert.equal(idle.get("vllm:time_to_first_token_seconds_count"), 2);
@@ -60,11 +106,25 @@ test("vLLM's page has the families that the measured server has for load, cache,
   const { vllm } = anEngine();
   const names = new Set([...vllm().keys()].map((name) => name.split(" ")[0]));
   for (const name of [
-    "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:num_requests_waiting_by_reason", "vllm:kv_cache_usage_perc", "vllm:engine_sleep_state",
-    "vllm:prefix_cache_queries_total", "vllm:prefix_cache_queries_created", "vllm:num_preemptions_total", "vllm:prompt_tokens_by_source_total", "vllm:prompt_tokens_cached_total",
-    "vllm:request_success_total", "vllm:iteration_tokens_total_bucket", "vllm:time_to_first_token_seconds_bucket", "vllm:inter_token_latency_seconds_sum",
-    "vllm:e2e_request_latency_seconds_count", "vllm:request_queue_time_seconds_bucket", "vllm:cache_config_info",
-  ]) assert.ok(names.has(name), name);
+    "vllm:num_requests_running",
+    "vllm:num_requests_waiting",
+    "vllm:num_requests_waiting_by_reason",
+    "vllm:kv_cache_usage_perc",
+    "vllm:engine_sleep_state",
+    "vllm:prefix_cache_queries_total",
+    "vllm:prefix_cache_queries_created",
+    "vllm:num_preemptions_total",
+    "vllm:prompt_tokens_by_source_total",
+    "vllm:prompt_tokens_cached_total",
+    "vllm:request_success_total",
+    "vllm:iteration_tokens_total_bucket",
+    "vllm:time_to_first_token_seconds_bucket",
+    "vllm:inter_token_latency_seconds_sum",
+    "vllm:e2e_request_latency_seconds_count",
+    "vllm:request_queue_time_seconds_bucket",
+    "vllm:cache_config_info",
+  ])
+    assert.ok(names.has(name), name);
 });
 
 test("llama.cpp's page parses strictly and counts busy slots, the queue and decode calls", async () => {
@@ -73,16 +133,32 @@ test("llama.cpp's page parses strictly and counts busy slots, the queue and deco
   core.submit(request(), new Events());
   await clock.advance(1_500);
   const busy = llama();
-  assert.deepEqual(["requests_processing", "requests_deferred", "tokens_predicted_total"].map((name) => busy.get(`llamacpp:${name}`)), [1, 1, 6]);
+  assert.deepEqual(
+    ["requests_processing", "requests_deferred", "tokens_predicted_total"].map((name) => busy.get(`llamacpp:${name}`)),
+    [1, 1, 6],
+  );
   await clock.advance(10_000);
   const idle = llama();
-  assert.deepEqual(["requests_processing", "prompt_tokens_total", "prompt_tokens_cached_total", "tokens_predicted_total"].map((name) => idle.get(`llamacpp:${name}`)), [0, 104, 96, 20]);
+  assert.deepEqual(
+    ["requests_processing", "prompt_tokens_total", "prompt_tokens_cached_total", "tokens_predicted_total"].map((name) =>
+      idle.get(`llamacpp:${name}`),
+    ),
+    [0, 104, 96, 20],
+  );
   assert.ok((idle.get("llamacpp:n_decode_total") ?? 0) > (busy.get("llamacpp:n_decode_total") ?? 0));
   assert.equal(idle.get("llamacpp:n_busy_slots_per_decode"), 1);
 });
 
 test("llama.cpp prints six significant digits", () => {
-  const rows: readonly [number, string][] = [[0, "0"], [68, "68"], [2.138491, "2.13849"], [999_999, "999999"], [1_234_567, "1.23457e+06"], [0.000012345678, "1.23457e-05"], [1.8, "1.8"]];
+  const rows: readonly [number, string][] = [
+    [0, "0"],
+    [68, "68"],
+    [2.138491, "2.13849"],
+    [999_999, "999999"],
+    [1_234_567, "1.23457e+06"],
+    [0.000012345678, "1.23457e-05"],
+    [1.8, "1.8"],
+  ];
   for (const [value, text] of rows) assert.equal(sixDigits(value), text);
 });
 

@@ -28,7 +28,11 @@ export const ENGINE_DEAD: Refusal = {
   type: "InternalServerError",
   message: "EngineCore encountered an issue. See stack trace (above) for the root cause.",
 };
-export const SHUTTING_DOWN: Refusal = { status: 500, type: "InternalServerError", message: "cannot schedule new futures after shutdown" };
+export const SHUTTING_DOWN: Refusal = {
+  status: 500,
+  type: "InternalServerError",
+  message: "cannot schedule new futures after shutdown",
+};
 export const LOADING: Refusal = { status: 503, type: "unavailable_error", message: "Loading model" };
 
 /** vLLM prints an error inside a stream with blanks after colons and commas, unlike its other events. */
@@ -41,7 +45,8 @@ export function vllmErrorEvent(refusal: Refusal): string {
 }
 
 export function errorEvent(dialect: SimDialect, kind: "chat" | "completions" | "responses" | "messages"): string {
-  if (kind === "messages") return `event: error\ndata: {"type":"error","error":{"type":"api_error","message":${JSON.stringify(ENGINE_DEAD.message)}}}\n\n`;
+  if (kind === "messages")
+    return `event: error\ndata: {"type":"error","error":{"type":"api_error","message":${JSON.stringify(ENGINE_DEAD.message)}}}\n\n`;
   if (dialect === "vllm") return vllmErrorEvent(ENGINE_DEAD);
   return `data: ${JSON.stringify(errorBody(dialect, { status: 500, type: "server_error", message: "simulated failure" }, false))}\n\n`;
 }

@@ -100,7 +100,8 @@ export class EventStream {
   end(): void {
     if (this.#over) return;
     this.#over = true;
-    if (this.#action.noFinishReason === true || this.#action.emptyStream === true || this.#action.onlyDone === true) this.#call.markFailed();
+    if (this.#action.noFinishReason === true || this.#action.emptyStream === true || this.#action.onlyDone === true)
+      this.#call.markFailed();
     this.stop();
     this.#call.end();
   }

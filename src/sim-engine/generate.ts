@@ -1,5 +1,5 @@
 import type { Clock } from "../kernel/clock.ts";
-import { Call, sseHeaders } from "./call.ts";
+import { type Call, sseHeaders } from "./call.ts";
 import type { EngineCore, Work } from "./engine-core.ts";
 import { ENGINE_DEAD, errorBody, errorEvent, type Refusal } from "./error-bodies.ts";
 import { EventStream } from "./event-stream.ts";
@@ -38,19 +38,37 @@ function shapeOf(call: Call, facts: AnswerFacts): AnswerShape {
 export function runGeneration(parts: EngineParts, call: Call, request: GenerationRequest, id: string): void {
   const { action, record } = call;
   const plan = planOutput({
-    seed: parts.seed, promptText: request.promptText, maxTokens: request.maxTokens, naturalTokensMax: NATURAL_TOKENS_MAX, stop: request.stop,
-    tools: request.tools, toolChoice: request.toolChoice, ...(action.tokens === undefined ? {} : { forcedTokens: action.tokens }),
+    seed: parts.seed,
+    promptText: request.promptText,
+    maxTokens: request.maxTokens,
+    naturalTokensMax: NATURAL_TOKENS_MAX,
+    stop: request.stop,
+    tools: request.tools,
+    toolChoice: request.toolChoice,
+    ...(action.tokens === undefined ? {} : { forcedTokens: action.tokens }),
   });
   const facts: AnswerFacts = {
-    request, plan, id, createdS: Math.floor(parts.clock.wall() / 1_000), model: parts.model, cachedTokens: 0, prefillMs: 0, decodeMs: 0,
+    request,
+    plan,
+    id,
+    createdS: Math.floor(parts.clock.wall() / 1_000),
+    model: parts.model,
+    cachedTokens: 0,
+    prefillMs: 0,
+    decodeMs: 0,
   };
   const shape = shapeOf(call, facts);
   const answer = new Answer(parts, call, facts, shape);
-  const firstDelayMs = action.hangAfterHead === true || action.hangNoHead === true ? Number.POSITIVE_INFINITY : action.delayFirstMs;
+  const firstDelayMs =
+    action.hangAfterHead === true || action.hangNoHead === true ? Number.POSITIVE_INFINITY : action.delayFirstMs;
   const work = parts.core.submit(
     {
-      promptText: request.promptText, promptTokens: request.promptTokens, outputTokens: plan.tokens, priority: request.priority,
-      finish: plan.finish, choices: request.n,
+      promptText: request.promptText,
+      promptTokens: request.promptTokens,
+      outputTokens: plan.tokens,
+      priority: request.priority,
+      finish: plan.finish,
+      choices: request.n,
       ...(action.delayBetweenMs === undefined ? {} : { gapMs: action.delayBetweenMs }),
       ...(firstDelayMs === undefined ? {} : { firstDelayMs }),
       ...(action.hangAfterTokens === undefined ? {} : { stallAfter: action.hangAfterTokens }),
@@ -86,7 +104,8 @@ class Answer {
     if (!facts.request.stream) return;
     this.#events = new EventStream(call, errorEvent(call.dialect, facts.request.kind), () => this.#leave());
     // vLLM answers at admission, long before a slot is free; llama.cpp when it has something to say.
-    if ((call.dialect === "vllm" || call.action.hangAfterHead === true) && call.action.hangNoHead !== true) this.#head();
+    if ((call.dialect === "vllm" || call.action.hangAfterHead === true) && call.action.hangNoHead !== true)
+      this.#head();
   }
 
   attach(work: Work): void {

@@ -8,4 +8,5 @@ export const isArray = (value: Json | undefined): value is readonly Json[] => Ar
 
 export const textOf = (value: Json | undefined): string | undefined => (typeof value === "string" ? value : undefined);
 
-export const numberOf = (value: Json | undefined): number | undefined => (typeof value === "number" ? value : undefined);
+export const numberOf = (value: Json | undefined): number | undefined =>
+  typeof value === "number" ? value : undefined;

@@ -1,4 +1,4 @@
-import type { Clock, Timer } from "../kernel/clock.ts";
+import type { Clock } from "../kernel/clock.ts";
 
 /**
  * The engine's own account of what reached it and how it ended. Tests trust it instead of the gateway's figures.
@@ -69,8 +69,18 @@ export const LEDGER_ENTRIES_MAX = 20_000;
 const GROUPS_MAX = 200;
 
 const newCounts = (): LedgerCounts => ({
-  opened: 0, headSent: 0, firstByte: 0, finished: 0, aborted: 0, failed: 0, concurrentNow: 0, concurrentPeak: 0, inSlotNow: 0, inSlotPeak: 0,
-  queuedNow: 0, queuedPeak: 0,
+  opened: 0,
+  headSent: 0,
+  firstByte: 0,
+  finished: 0,
+  aborted: 0,
+  failed: 0,
+  concurrentNow: 0,
+  concurrentPeak: 0,
+  inSlotNow: 0,
+  inSlotPeak: 0,
+  queuedNow: 0,
+  queuedPeak: 0,
 });
 
 type Waiter = { readonly met: (ledger: LedgerView) => boolean; readonly done: (met: boolean) => void };
@@ -89,8 +99,25 @@ export class Ledger {
 
   open(id: string, method: string, path: string, headers: readonly string[]): RequestRecord {
     const entry: LedgerEntry = {
-      id, path, method, headers, openedMs: this.#clock.mono(), model: "", tag: "", stream: false, bodySha256: "", bodyBytes: 0,
-      status: null, slotMs: null, headMs: null, firstByteMs: null, endedMs: null, slotFreeMs: null, end: null, tokens: 0, bytesOut: 0,
+      id,
+      path,
+      method,
+      headers,
+      openedMs: this.#clock.mono(),
+      model: "",
+      tag: "",
+      stream: false,
+      bodySha256: "",
+      bodyBytes: 0,
+      status: null,
+      slotMs: null,
+      headMs: null,
+      firstByteMs: null,
+      endedMs: null,
+      slotFreeMs: null,
+      end: null,
+      tokens: 0,
+      bytesOut: 0,
     };
     this.#entries.push(entry);
     if (this.#entries.length > LEDGER_ENTRIES_MAX * 1.25) this.#entries = this.#entries.slice(-LEDGER_ENTRIES_MAX);
@@ -130,29 +157,28 @@ export class Ledger {
   waitFor(met: (ledger: LedgerView) => boolean, timeoutMs: number): Promise<boolean> {
     if (met(this.view())) return Promise.resolve(true);
     return new Promise((resolve) => {
-      let timer: Timer | undefined;
+      const timer = this.#clock.after(timeoutMs, () => waiter.done(false));
       const waiter: Waiter = {
         met,
         done: (outcome) => {
-          timer?.cancel();
+          timer.cancel();
           this.#waiters.delete(waiter);
           resolve(outcome);
         },
       };
       this.#waiters.add(waiter);
-      timer = this.#clock.after(timeoutMs, () => waiter.done(false));
     });
   }
 
   /** Ends every wait, unmet. */
   close(): void {
-    for (const waiter of [...this.#waiters]) waiter.done(false);
+    for (const waiter of this.#waiters) waiter.done(false);
   }
 
   #changed(): void {
     if (this.#waiters.size === 0) return;
     const view = this.view();
-    for (const waiter of [...this.#waiters]) if (waiter.met(view)) waiter.done(true);
+    for (const waiter of this.#waiters) if (waiter.met(view)) waiter.done(true);
   }
 }
 

@@ -28,13 +28,31 @@ export function llamacppMetrics(stats: EngineStats, now: EngineGauges): string {
     ["spec_decode_num_draft_tokens_total", "counter", "Speculative: draft tokens", 0],
     ["spec_decode_num_accepted_tokens_total", "counter", "Speculative: accepted tokens", 0],
     ["spec_decode_num_drafts_total", "counter", "Speculative: drafts", 0],
-    ["prompt_tokens_seconds", "gauge", "Mean prompt tokens a second", stats.prefillMs > 0 ? (computed * 1_000) / stats.prefillMs : 0],
-    ["predicted_tokens_seconds", "gauge", "Mean generated tokens a second", stats.decodeMs > 0 ? (stats.generationTokens * 1_000) / stats.decodeMs : 0],
+    [
+      "prompt_tokens_seconds",
+      "gauge",
+      "Mean prompt tokens a second",
+      stats.prefillMs > 0 ? (computed * 1_000) / stats.prefillMs : 0,
+    ],
+    [
+      "predicted_tokens_seconds",
+      "gauge",
+      "Mean generated tokens a second",
+      stats.decodeMs > 0 ? (stats.generationTokens * 1_000) / stats.decodeMs : 0,
+    ],
     ["requests_processing", "gauge", "Requests in a slot", now.running],
     ["requests_deferred", "gauge", "Requests waiting", now.waiting],
-    ["n_busy_slots_per_decode", "gauge", "Mean busy slots of a decode call", stats.steps > 0 ? stats.busySlotSteps / stats.steps : 0],
+    [
+      "n_busy_slots_per_decode",
+      "gauge",
+      "Mean busy slots of a decode call",
+      stats.steps > 0 ? stats.busySlotSteps / stats.steps : 0,
+    ],
   ];
   return rows
-    .map(([name, type, help, value]) => `# HELP llamacpp:${name} ${help}\n# TYPE llamacpp:${name} ${type}\nllamacpp:${name} ${sixDigits(value)}\n`)
+    .map(
+      ([name, type, help, value]) =>
+        `# HELP llamacpp:${name} ${help}\n# TYPE llamacpp:${name} ${type}\nllamacpp:${name} ${sixDigits(value)}\n`,
+    )
     .join("");
 }

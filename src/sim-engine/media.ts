@@ -27,7 +27,12 @@ const IMAGE_STEPS = 20;
 const PNG_BASE64 = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg==";
 
 const AUDIO_TYPES: Readonly<Record<string, string>> = {
-  mp3: "audio/mpeg", opus: "audio/ogg", aac: "audio/aac", flac: "audio/flac", wav: "audio/wav", pcm: "audio/pcm",
+  mp3: "audio/mpeg",
+  opus: "audio/ogg",
+  aac: "audio/aac",
+  flac: "audio/flac",
+  wav: "audio/wav",
+  pcm: "audio/pcm",
 };
 
 export function speech(body: JsonObject): MediaRequest {
@@ -35,7 +40,8 @@ export function speech(body: JsonObject): MediaRequest {
   const format = textOf(body["response_format"]) ?? "mp3";
   const key = hashText(text, 3);
   const sse = body["stream_format"] === "sse";
-  const sound = (index: number): Buffer => Buffer.from(Array.from({ length: SOUND_BYTES }, (_, at) => mix(key + index, at) % 256));
+  const sound = (index: number): Buffer =>
+    Buffer.from(Array.from({ length: SOUND_BYTES }, (_, at) => mix(key + index, at) % 256));
   const tokens = Math.max(1, tokenCount(text));
   return {
     stream: true,
@@ -43,9 +49,14 @@ export function speech(body: JsonObject): MediaRequest {
     promptTokens: tokens,
     outputTokens: tokens,
     type: sse ? "text/event-stream; charset=utf-8" : (AUDIO_TYPES[format] ?? "application/octet-stream"),
-    piece: (index) => (sse ? `data: ${JSON.stringify({ type: "speech.audio.delta", audio: sound(index).toString("base64") })}\n\n` : sound(index)),
+    piece: (index) =>
+      sse
+        ? `data: ${JSON.stringify({ type: "speech.audio.delta", audio: sound(index).toString("base64") })}\n\n`
+        : sound(index),
     tail: () =>
-      sse ? `data: ${JSON.stringify({ type: "speech.audio.done", usage: { input_tokens: tokens, output_tokens: tokens, total_tokens: tokens * 2 } })}\n\n` : "",
+      sse
+        ? `data: ${JSON.stringify({ type: "speech.audio.done", usage: { input_tokens: tokens, output_tokens: tokens, total_tokens: tokens * 2 } })}\n\n`
+        : "",
     whole: () => "",
   };
 }
@@ -62,7 +73,12 @@ export function transcription(form: MultipartForm): MediaRequest {
     promptText: form.fields.get("prompt") ?? "",
     promptTokens: Math.max(1, Math.ceil(bytes / 640)),
     outputTokens: words,
-    type: form.fields.get("stream") === "true" ? "text/event-stream; charset=utf-8" : format === "json" || format === "verbose_json" ? undefined : "text/plain; charset=utf-8",
+    type:
+      form.fields.get("stream") === "true"
+        ? "text/event-stream; charset=utf-8"
+        : format === "json" || format === "verbose_json"
+          ? undefined
+          : "text/plain; charset=utf-8",
     piece: (index) => `data: ${JSON.stringify({ type: "transcript.text.delta", delta: outputWord(bytes, index) })}\n\n`,
     tail: () => `data: ${JSON.stringify({ type: "transcript.text.done", text, usage })}\n\ndata: [DONE]\n\n`,
     whole: () => transcriptAs(format, text, seconds, usage),
@@ -99,7 +115,13 @@ export function image(body: JsonObject): MediaRequest {
       index % 10 === 9 && index < IMAGE_STEPS - 1
         ? `event: image_generation.partial_image\ndata: ${JSON.stringify({ type: "image_generation.partial_image", partial_image_index: Math.floor(index / 10), b64_json: PNG_BASE64 })}\n\n`
         : "",
-    tail: () => `event: image_generation.completed\ndata: ${JSON.stringify({ type: "image_generation.completed", b64_json: PNG_BASE64 })}\n\n`,
-    whole: (createdS) => JSON.stringify({ created: createdS, data: Array.from({ length: count }, () => ({ b64_json: PNG_BASE64 })), size: textOf(body["size"]) ?? "1024x1024" }),
+    tail: () =>
+      `event: image_generation.completed\ndata: ${JSON.stringify({ type: "image_generation.completed", b64_json: PNG_BASE64 })}\n\n`,
+    whole: (createdS) =>
+      JSON.stringify({
+        created: createdS,
+        data: Array.from({ length: count }, () => ({ b64_json: PNG_BASE64 })),
+        size: textOf(body["size"]) ?? "1024x1024",
+      }),
   };
 }

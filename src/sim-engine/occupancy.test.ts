@@ -11,10 +11,21 @@ const WAIT_MS = 8_000;
 const FOREVER_MS = 3_600_000;
 
 const start = (dialect: SimDialect, over: Partial<SimEngineOptions> = {}): Promise<SimEngine> =>
-  startSimEngine({ models: ["tiny"], dialect, slots: 2, prefillTps: 0, decodeTps: 0, seed: 1, clock: systemClock, ...over });
+  startSimEngine({
+    models: ["tiny"],
+    dialect,
+    slots: 2,
+    prefillTps: 0,
+    decodeTps: 0,
+    seed: 1,
+    clock: systemClock,
+    ...over,
+  });
 
-const chat = (over: object = {}): string => JSON.stringify({ model: "tiny", messages: [{ role: "user", content: "hello" }], max_tokens: 4, ...over });
-const call = (over: object = {}, headers: readonly string[] = []): string => postText("/v1/chat/completions", chat(over), headers);
+const chat = (over: object = {}): string =>
+  JSON.stringify({ model: "tiny", messages: [{ role: "user", content: "hello" }], max_tokens: 4, ...over });
+const call = (over: object = {}, headers: readonly string[] = []): string =>
+  postText("/v1/chat/completions", chat(over), headers);
 const endless = { max_tokens: 100, sim: { delayBetweenMs: FOREVER_MS } };
 
 async function until(engine: SimEngine, met: (ledger: LedgerView) => boolean): Promise<void> {
@@ -28,7 +39,10 @@ test("vLLM sends a waiting stream its head at once and nothing more, llama.cpp s
     await until(engine, (ledger) => ledger.firstByte === 1);
     const second = openCall(engine.port, call({ stream: true }));
     await until(engine, (ledger) => ledger.queuedNow === 1 && (dialect === "llama.cpp" || ledger.headSent === 2));
-    assert.deepEqual([engine.ledger().headSent, engine.ledger().firstByte, engine.ledger().inSlotNow], [dialect === "vllm" ? 2 : 1, 1, 1]);
+    assert.deepEqual(
+      [engine.ledger().headSent, engine.ledger().firstByte, engine.ledger().inSlotNow],
+      [dialect === "vllm" ? 2 : 1, 1, 1],
+    );
     first.destroy();
     await until(engine, (ledger) => ledger.finished === 1);
     second.destroy();
@@ -45,7 +59,10 @@ test("no more requests than slots run at once, and the peak of both figures is k
   for (const socket of sockets) socket.destroy();
   await until(engine, (ledger) => ledger.aborted === 8);
   const { concurrentNow, concurrentPeak, inSlotNow, inSlotPeak, queuedNow, queuedPeak } = engine.ledger();
-  assert.deepEqual({ concurrentNow, concurrentPeak, inSlotNow, inSlotPeak, queuedNow, queuedPeak }, { concurrentNow: 0, concurrentPeak: 8, inSlotNow: 0, inSlotPeak: 3, queuedNow: 0, queuedPeak: 5 });
+  assert.deepEqual(
+    { concurrentNow, concurrentPeak, inSlotNow, inSlotPeak, queuedNow, queuedPeak },
+    { concurrentNow: 0, concurrentPeak: 8, inSlotNow: 0, inSlotPeak: 3, queuedNow: 0, queuedPeak: 5 },
+  );
 });
 
 test("vLLM starts waiting requests by priority, lower first", async () => {
@@ -59,14 +76,23 @@ test("vLLM starts waiting requests by priority, lower first", async () => {
   }
   blocker.destroy();
   await until(engine, (ledger) => ledger.finished === 3);
-  const started = engine.ledger().entries.slice(1).toSorted((a, b) => (a.slotMs ?? 0) - (b.slotMs ?? 0));
-  assert.deepEqual(started.map(({ id }) => id), ["p-5", "p0", "p10"]);
+  const started = engine
+    .ledger()
+    .entries.slice(1)
+    .toSorted((a, b) => (a.slotMs ?? 0) - (b.slotMs ?? 0));
+  assert.deepEqual(
+    started.map(({ id }) => id),
+    ["p-5", "p0", "p10"],
+  );
 });
 
 for (const stream of [true, false]) {
   test(`vLLM stops a ${stream ? "streamed" : "whole"} answer as soon as its client leaves, by FIN or by reset`, async () => {
     await using engine = await start("vllm", { slots: 2 });
-    const sockets = [openCall(engine.port, call({ stream, ...endless })), openCall(engine.port, call({ stream, ...endless }))] as const;
+    const sockets = [
+      openCall(engine.port, call({ stream, ...endless })),
+      openCall(engine.port, call({ stream, ...endless })),
+    ] as const;
     await until(engine, (ledger) => ledger.inSlotNow === 2);
     sockets[0].end();
     sockets[1].resetAndDestroy();
@@ -87,7 +113,13 @@ test("llama.cpp stops an abandoned stream, but an abandoned whole answer keeps i
   assert.deepEqual([engine.ledger().inSlotNow, engine.ledger().concurrentNow], [1, 1]);
   assert.match(await (await fetch(`${engine.url}/metrics`)).text(), /^llamacpp:requests_processing 1$/m);
   await until(engine, (ledger) => ledger.inSlotNow === 0 && ledger.concurrentNow === 0);
-  assert.deepEqual(engine.ledger().entries.map(({ end, tokens }) => [end, tokens]), [["aborted", 1], ["aborted", 2]]);
+  assert.deepEqual(
+    engine.ledger().entries.map(({ end, tokens }) => [end, tokens]),
+    [
+      ["aborted", 1],
+      ["aborted", 2],
+    ],
+  );
 });
 
 test("llama.cpp says that no slot is free when it is asked so", async () => {
@@ -103,12 +135,38 @@ test("llama.cpp says that no slot is free when it is asked so", async () => {
 test("the ledger keeps what was received: raw headers, hash and size of the body, model, class, id", async () => {
   await using engine = await start("vllm");
   const body = chat({ metadata: { class: "batch" }, user: "someone" });
-  await rawCall(engine.port, postText("/v1/chat/completions", body, ["X-Request-ID: abc", "X-Twice: 1", "x-twice: 2", "connection: close"]));
+  await rawCall(
+    engine.port,
+    postText("/v1/chat/completions", body, ["X-Request-ID: abc", "X-Twice: 1", "x-twice: 2", "connection: close"]),
+  );
   const [entry] = engine.ledger().entries;
   const { createHash } = await import("node:crypto");
   assert.equal(entry?.bodySha256, createHash("sha256").update(body).digest("hex"));
-  assert.deepEqual([entry?.id, entry?.method, entry?.path, entry?.model, entry?.tag, entry?.stream, entry?.bodyBytes, entry?.end, entry?.status, entry?.tokens], ["abc", "POST", "/v1/chat/completions", "tiny", "batch", false, Buffer.byteLength(body), "finished", 200, 4]);
-  assert.deepEqual(entry?.headers.slice(-8), ["X-Request-ID", "abc", "X-Twice", "1", "x-twice", "2", "connection", "close"]);
+  assert.deepEqual(
+    [
+      entry?.id,
+      entry?.method,
+      entry?.path,
+      entry?.model,
+      entry?.tag,
+      entry?.stream,
+      entry?.bodyBytes,
+      entry?.end,
+      entry?.status,
+      entry?.tokens,
+    ],
+    ["abc", "POST", "/v1/chat/completions", "tiny", "batch", false, Buffer.byteLength(body), "finished", 200, 4],
+  );
+  assert.deepEqual(entry?.headers.slice(-8), [
+    "X-Request-ID",
+    "abc",
+    "X-Twice",
+    "1",
+    "x-twice",
+    "2",
+    "connection",
+    "close",
+  ]);
   assert.equal(engine.ledger().byTag["batch"]?.finished, 1);
 });
 
@@ -118,12 +176,18 @@ test("an error answer counts as failed, and pages are not counted at all", async
   await fetch(`${engine.url}/metrics`);
   await rawCall(engine.port, call({ model: "nope" }, ["connection: close"]));
   const { opened, failed, finished, concurrentNow } = engine.ledger();
-  assert.deepEqual({ opened, failed, finished, concurrentNow }, { opened: 1, failed: 1, finished: 0, concurrentNow: 0 });
+  assert.deepEqual(
+    { opened, failed, finished, concurrentNow },
+    { opened: 1, failed: 1, finished: 0, concurrentNow: 0 },
+  );
 });
 
 test("a client that leaves while it sends its body is an abort", async () => {
   await using engine = await start("vllm");
-  const socket = openCall(engine.port, "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{");
+  const socket = openCall(
+    engine.port,
+    "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{",
+  );
   await until(engine, (ledger) => ledger.opened === 1);
   socket.destroy();
   await until(engine, (ledger) => ledger.aborted === 1 && ledger.concurrentNow === 0);
@@ -153,7 +217,10 @@ test("on SIGTERM vLLM ends streams with an error event and [DONE], whole answers
   await engine.terminate();
   for (const answer of [await running, await waiting]) {
     const text = answer.bytes.toString();
-    assert.match(text, /data: \{"error": \{"message": .*"code": 500\}\}\n\n\r\n[0-9a-f]+\r\ndata: \[DONE\]\n\n\r\n0\r\n\r\n$/);
+    assert.match(
+      text,
+      /data: \{"error": \{"message": .*"code": 500\}\}\n\n\r\n[0-9a-f]+\r\ndata: \[DONE\]\n\n\r\n0\r\n\r\n$/,
+    );
     assert.doesNotMatch(text, /"finish_reason":"/);
   }
   assert.match((await whole).bytes.toString(), /^HTTP\/1\.1 500 /);
@@ -198,11 +265,19 @@ test("a prompt seen before is partly cached, and the answer and the counters say
   await using engine = await start("vllm");
   const long = { messages: [{ role: "user", content: "the same long question ".repeat(40) }] };
   const cached = async (): Promise<number> => {
-    const response = await fetch(`${engine.url}/v1/chat/completions`, { method: "POST", headers: { "content-type": "application/json" }, body: chat(long) });
-    return ((await response.json()) as { usage: { prompt_tokens_details: { cached_tokens: number } } }).usage.prompt_tokens_details.cached_tokens;
+    const response = await fetch(`${engine.url}/v1/chat/completions`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: chat(long),
+    });
+    return ((await response.json()) as { usage: { prompt_tokens_details: { cached_tokens: number } } }).usage
+      .prompt_tokens_details.cached_tokens;
   };
   assert.equal(await cached(), 0);
   const hit = await cached();
   assert.ok(hit >= 128);
-  assert.match(await (await fetch(`${engine.url}/metrics`)).text(), new RegExp(`^vllm:prefix_cache_hits_total\\{.*\\} ${hit}\\.0$`, "m"));
+  assert.match(
+    await (await fetch(`${engine.url}/metrics`)).text(),
+    new RegExp(`^vllm:prefix_cache_hits_total\\{.*\\} ${hit}\\.0$`, "m"),
+  );
 });

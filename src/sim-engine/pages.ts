@@ -38,7 +38,8 @@ function vllmPage(options: SimEngineOptions, core: EngineCore, request: PageRequ
   const get = VLLM_GET.includes(path);
   const post = VLLM_POST.includes(path);
   if (!get && !post) return { kind: "unknown" };
-  if (!((get && method === "GET") || (post && method === "POST"))) return { kind: "wrongMethod", allow: get ? "GET" : "POST" };
+  if (!((get && method === "GET") || (post && method === "POST")))
+    return { kind: "wrongMethod", allow: get ? "GET" : "POST" };
   switch (path) {
     case "/health":
     case "/ping":
@@ -48,7 +49,12 @@ function vllmPage(options: SimEngineOptions, core: EngineCore, request: PageRequ
     case "/load":
       return json({ server_load: core.running + core.waiting });
     case "/metrics":
-      return { kind: "text", type: VLLM_METRICS_TYPE, text: vllmMetrics(options.models[0] ?? "", core.stats, core.gauges()), headers: [] };
+      return {
+        kind: "text",
+        type: VLLM_METRICS_TYPE,
+        text: vllmMetrics(options.models[0] ?? "", core.stats, core.gauges()),
+        headers: [],
+      };
     case "/v1/models":
       return json({ object: "list", data: options.models.map((model) => vllmCard(options, model)) });
     case "/kv_event_sources":
@@ -74,11 +80,29 @@ const idsOf = (value: Json | undefined): number[] => (isArray(value) ? value.fla
 function vllmCard(options: SimEngineOptions, model: string): Json {
   const created = Math.floor(options.clock.wall() / 1_000);
   return {
-    id: model, object: "model", created, owned_by: "vllm", root: options.models[0] ?? model, parent: null, max_model_len: contextOf(options),
-    permission: [{
-      id: `modelperm-${hashText(model, options.seed).toString(16).padStart(16, "0")}`, object: "model_permission", created, allow_create_engine: false,
-      allow_sampling: true, allow_logprobs: true, allow_search_indices: false, allow_view: true, allow_fine_tuning: false, organization: "*", group: null, is_blocking: false,
-    }],
+    id: model,
+    object: "model",
+    created,
+    owned_by: "vllm",
+    root: options.models[0] ?? model,
+    parent: null,
+    max_model_len: contextOf(options),
+    permission: [
+      {
+        id: `modelperm-${hashText(model, options.seed).toString(16).padStart(16, "0")}`,
+        object: "model_permission",
+        created,
+        allow_create_engine: false,
+        allow_sampling: true,
+        allow_logprobs: true,
+        allow_search_indices: false,
+        allow_view: true,
+        allow_fine_tuning: false,
+        organization: "*",
+        group: null,
+        is_blocking: false,
+      },
+    ],
   };
 }
 
@@ -95,7 +119,12 @@ function llamaPage(options: SimEngineOptions, core: EngineCore, request: PageReq
       return json({ status: "ok" });
     case "/metrics": {
       const gauges = core.gauges();
-      return { kind: "text", type: LLAMACPP_METRICS_TYPE, text: llamacppMetrics(core.stats, gauges), headers: ["Process-Start-Time-Unix", String(Math.floor(gauges.startedEpochS))] };
+      return {
+        kind: "text",
+        type: LLAMACPP_METRICS_TYPE,
+        text: llamacppMetrics(core.stats, gauges),
+        headers: ["Process-Start-Time-Unix", String(Math.floor(gauges.startedEpochS))],
+      };
     }
     case "/slots":
       if (query.get("fail_on_no_slot") === "1" && core.running >= options.slots) {
@@ -104,9 +133,22 @@ function llamaPage(options: SimEngineOptions, core: EngineCore, request: PageReq
       return json(slotsOf(options, core));
     case "/props":
       return json({
-        default_generation_settings: { id: 0, n_ctx: contextOf(options), speculative: false, is_processing: false, params: { temperature: 0.8, top_k: 40, top_p: 0.95 } },
-        total_slots: options.slots, model_alias: options.models[0] ?? "", model_path: `${options.models[0] ?? "model"}.gguf`, modalities: { vision: false, audio: false },
-        chat_template: "", bos_token: "", eos_token: "", build_info: "b0-sim", is_sleeping: false,
+        default_generation_settings: {
+          id: 0,
+          n_ctx: contextOf(options),
+          speculative: false,
+          is_processing: false,
+          params: { temperature: 0.8, top_k: 40, top_p: 0.95 },
+        },
+        total_slots: options.slots,
+        model_alias: options.models[0] ?? "",
+        model_path: `${options.models[0] ?? "model"}.gguf`,
+        modalities: { vision: false, audio: false },
+        chat_template: "",
+        bos_token: "",
+        eos_token: "",
+        build_info: "b0-sim",
+        is_sleeping: false,
       });
     case "/v1/models":
     case "/models":
@@ -134,8 +176,16 @@ function slotsOf(options: SimEngineOptions, core: EngineCore): Json {
       n_prompt_tokens: request.promptTokens,
       n_prompt_tokens_processed: request.promptTokens,
       n_prompt_tokens_cache: 0,
-      params: { seed: options.seed, temperature: 0.8, max_tokens: request.outputTokens, n_predict: request.outputTokens, stream: true },
-      next_token: [{ has_next_token: true, has_new_line: false, n_remain: request.outputTokens - emitted, n_decoded: emitted }],
+      params: {
+        seed: options.seed,
+        temperature: 0.8,
+        max_tokens: request.outputTokens,
+        n_predict: request.outputTokens,
+        stream: true,
+      },
+      next_token: [
+        { has_next_token: true, has_new_line: false, n_remain: request.outputTokens - emitted, n_decoded: emitted },
+      ],
     };
   });
 }
@@ -144,13 +194,44 @@ function llamaModels(options: SimEngineOptions): Json {
   const created = Math.floor(options.clock.wall() / 1_000);
   return {
     models: options.models.map((name) => ({
-      name, model: name, modified_at: "", size: "", digest: "", type: "model", description: "", tags: [""], capabilities: ["completion"], parameters: "",
-      details: { parent_model: "", format: "gguf", family: "", families: [""], parameter_size: "", quantization_level: "" },
+      name,
+      model: name,
+      modified_at: "",
+      size: "",
+      digest: "",
+      type: "model",
+      description: "",
+      tags: [""],
+      capabilities: ["completion"],
+      parameters: "",
+      details: {
+        parent_model: "",
+        format: "gguf",
+        family: "",
+        families: [""],
+        parameter_size: "",
+        quantization_level: "",
+      },
     })),
     object: "list",
     data: options.models.map((id) => ({
-      id, aliases: [id], tags: [], object: "model", architecture: { input_modalities: ["text"], output_modalities: ["text"] }, created, owned_by: "llamacpp",
-      meta: { vocab_type: 2, n_vocab: 49_152, n_ctx: contextOf(options), n_ctx_train: contextOf(options), n_embd: 576, n_params: 134_515_008, size: 96_576_768, ftype: "Q4_1" },
+      id,
+      aliases: [id],
+      tags: [],
+      object: "model",
+      architecture: { input_modalities: ["text"], output_modalities: ["text"] },
+      created,
+      owned_by: "llamacpp",
+      meta: {
+        vocab_type: 2,
+        n_vocab: 49_152,
+        n_ctx: contextOf(options),
+        n_ctx_train: contextOf(options),
+        n_embd: 576,
+        n_params: 134_515_008,
+        size: 96_576_768,
+        ftype: "Q4_1",
+      },
     })),
   };
 }

@@ -28,7 +28,12 @@ export type GenerationOutcome =
 
 const refuse = (refusal: Refusal): GenerationOutcome => ({ kind: "refused", refusal });
 
-export function parseGeneration(dialect: SimDialect, kind: GenerationKind, body: JsonObject, contextTokens: number): GenerationOutcome {
+export function parseGeneration(
+  dialect: SimDialect,
+  kind: GenerationKind,
+  body: JsonObject,
+  contextTokens: number,
+): GenerationOutcome {
   const field = kind === "completions" ? "prompt" : kind === "responses" ? "input" : "messages";
   const wrong = dialect === "vllm" ? vllmFault(kind, field, body, contextTokens) : llamaFault(field, body);
   if (wrong !== undefined) return refuse(wrong);
@@ -50,7 +55,8 @@ export function parseGeneration(dialect: SimDialect, kind: GenerationKind, body:
       stream: body["stream"] === true,
       promptText,
       promptTokens,
-      maxTokens: limit === undefined || limit < 0 ? undefined : Math.min(limit, Math.max(1, contextTokens - promptTokens)),
+      maxTokens:
+        limit === undefined || limit < 0 ? undefined : Math.min(limit, Math.max(1, contextTokens - promptTokens)),
       stop: (isArray(stop) ? stop : [stop]).flatMap((text) => textOf(text) ?? []),
       n: Math.min(128, Math.max(1, numberOf(body["n"]) ?? 1)) * (kind === "completions" ? prompts.length : 1),
       includeUsage: options["include_usage"] === true,
@@ -77,7 +83,8 @@ function logprobsOf(kind: GenerationKind, body: JsonObject): number | undefined 
 export function promptsOf(kind: GenerationKind, body: JsonObject): string[] {
   if (kind === "completions") {
     const prompt = body["prompt"];
-    if (isArray(prompt) && prompt.length > 0 && typeof prompt[0] !== "number") return prompt.map((item) => textOf(item) ?? JSON.stringify(item));
+    if (isArray(prompt) && prompt.length > 0 && typeof prompt[0] !== "number")
+      return prompt.map((item) => textOf(item) ?? JSON.stringify(item));
     return [textOf(prompt) ?? JSON.stringify(prompt ?? "")];
   }
   const system = body["system"] ?? body["instructions"];
@@ -90,7 +97,9 @@ export function promptsOf(kind: GenerationKind, body: JsonObject): string[] {
 
 export function messagesText(messages: Json | undefined): string {
   if (!isArray(messages)) return "";
-  return messages.map((message) => (isObject(message) ? turn(textOf(message["role"]) ?? "", message["content"]) : "")).join("");
+  return messages
+    .map((message) => (isObject(message) ? turn(textOf(message["role"]) ?? "", message["content"]) : ""))
+    .join("");
 }
 
 function turn(role: string, content: Json | undefined): string {
@@ -100,7 +109,9 @@ function turn(role: string, content: Json | undefined): string {
 function contentText(content: Json | undefined): string {
   if (typeof content === "string") return content;
   if (!isArray(content)) return "";
-  return content.map((part) => (isObject(part) ? (textOf(part["text"]) ?? JSON.stringify(part)) : (textOf(part) ?? ""))).join("");
+  return content
+    .map((part) => (isObject(part) ? (textOf(part["text"]) ?? JSON.stringify(part)) : (textOf(part) ?? "")))
+    .join("");
 }
 
 function endsWithToolResult(body: JsonObject): boolean {
@@ -121,32 +132,58 @@ function vllmFault(kind: GenerationKind, field: string, body: JsonObject, contex
   const value = (param: string | null, message: string, shown?: string): Refusal => ({
     status: 400,
     type: "BadRequestError",
-    message: param === null ? message : `${message} (parameter=${param}${shown === undefined ? "" : `, value=${shown}`})`,
+    message:
+      param === null ? message : `${message} (parameter=${param}${shown === undefined ? "" : `, value=${shown}`})`,
     param,
   });
-  if (body[field] === undefined) return schema(field, "missing", "Field required", `<dict of ${Object.keys(body).length} items>`);
-  if (kind === "messages" && body["max_tokens"] === undefined) return schema("max_tokens", "missing", "Field required", `<dict of ${Object.keys(body).length} items>`);
+  if (body[field] === undefined)
+    return schema(field, "missing", "Field required", `<dict of ${Object.keys(body).length} items>`);
+  if (kind === "messages" && body["max_tokens"] === undefined)
+    return schema("max_tokens", "missing", "Field required", `<dict of ${Object.keys(body).length} items>`);
   for (const name of ["temperature", "top_p", "max_tokens", "max_completion_tokens", "n"]) {
     const given = body[name];
-    if (typeof given === "string") return schema(name, "float_parsing", "Input should be a valid number, unable to parse string as a number", given);
+    if (typeof given === "string")
+      return schema(name, "float_parsing", "Input should be a valid number, unable to parse string as a number", given);
   }
   const priority = body["priority"];
   if (priority !== undefined && priority !== null && typeof priority !== "number") {
-    return schema("priority", "int_parsing", "Input should be a valid integer, unable to parse string as an integer", String(priority));
+    return schema(
+      "priority",
+      "int_parsing",
+      "Input should be a valid integer, unable to parse string as an integer",
+      JSON.stringify(priority),
+    );
   }
   if (isArray(body[field]) && body[field].length === 0) {
-    return value(null, kind === "completions" ? "You must pass at least one prompt" : "Cannot apply chat template to an empty conversation. Provide at least one message.");
+    return value(
+      null,
+      kind === "completions"
+        ? "You must pass at least one prompt"
+        : "Cannot apply chat template to an empty conversation. Provide at least one message.",
+    );
   }
   const temperature = numberOf(body["temperature"]);
-  if (temperature !== undefined && temperature < 0) return value("temperature", `temperature must be non-negative, got ${temperature.toFixed(1)}.`, temperature.toFixed(1));
+  if (temperature !== undefined && temperature < 0)
+    return value(
+      "temperature",
+      `temperature must be non-negative, got ${temperature.toFixed(1)}.`,
+      temperature.toFixed(1),
+    );
   const topP = numberOf(body["top_p"]);
-  if (topP !== undefined && (topP <= 0 || topP > 1)) return value("top_p", `top_p must be in (0, 1], got ${topP.toFixed(1)}.`, topP.toFixed(1));
+  if (topP !== undefined && (topP <= 0 || topP > 1))
+    return value("top_p", `top_p must be in (0, 1], got ${topP.toFixed(1)}.`, topP.toFixed(1));
   const limit = maxTokensOf(kind, body);
-  if (limit !== undefined && limit < 1) return value("max_tokens", `max_tokens must be at least 1, got ${limit}.`, String(limit));
+  if (limit !== undefined && limit < 1)
+    return value("max_tokens", `max_tokens must be at least 1, got ${limit}.`, String(limit));
   if (limit !== undefined && limit > contextTokens) {
-    return value("max_tokens", `max_tokens=${limit} cannot be greater than max_model_len=${contextTokens}. Please request fewer output tokens.`, String(limit));
+    return value(
+      "max_tokens",
+      `max_tokens=${limit} cannot be greater than max_model_len=${contextTokens}. Please request fewer output tokens.`,
+      String(limit),
+    );
   }
-  if (isObject(body["stream_options"]) && body["stream"] !== true) return value("stream_options", "Stream options can only be defined when `stream=True`.");
+  if (isObject(body["stream_options"]) && body["stream"] !== true)
+    return value("stream_options", "Stream options can only be defined when `stream=True`.");
   return undefined;
 }
 

@@ -50,7 +50,9 @@ export function planOutput(input: PlanInput): OutputPlan {
   const stopped = input.stop.length === 0 ? undefined : findStop(key, limit, input.stop);
   const tokens = stopped?.tokens ?? limit;
   const piece = (choice: number, index: number): string =>
-    stopped !== undefined && choice === 0 && index === tokens - 1 ? stopped.lastPiece : outputWord(keyOf(choice), index);
+    stopped !== undefined && choice === 0 && index === tokens - 1
+      ? stopped.lastPiece
+      : outputWord(keyOf(choice), index);
   return {
     tokens,
     finish: stopped === undefined && byLength ? "length" : "stop",
@@ -63,7 +65,11 @@ export function planOutput(input: PlanInput): OutputPlan {
   };
 }
 
-function findStop(key: number, limit: number, stops: readonly string[]): { tokens: number; lastPiece: string; stop: string } | undefined {
+function findStop(
+  key: number,
+  limit: number,
+  stops: readonly string[],
+): { tokens: number; lastPiece: string; stop: string } | undefined {
   let text = "";
   for (let index = 0; index < Math.min(limit, STOP_SCAN_TOKENS_MAX); index += 1) {
     const before = text.length;
@@ -94,7 +100,9 @@ function toolPlan(tool: ToolCall): OutputPlan {
 function planToolCall(input: PlanInput, key: number): ToolCall | undefined {
   if (input.tools.length === 0 || input.toolChoice === "none" || input.forcedTokens !== undefined) return undefined;
   const functions = input.tools.filter(isObject).map((tool) => (isObject(tool["function"]) ? tool["function"] : tool));
-  const wanted = isObject(input.toolChoice) ? (isObject(input.toolChoice["function"]) ? input.toolChoice["function"] : input.toolChoice)["name"] : undefined;
+  const wanted = isObject(input.toolChoice)
+    ? (isObject(input.toolChoice["function"]) ? input.toolChoice["function"] : input.toolChoice)["name"]
+    : undefined;
   const chosen = functions.find((tool) => tool["name"] === wanted) ?? functions[key % Math.max(1, functions.length)];
   if (chosen === undefined) return undefined;
   const schema = chosen["parameters"] ?? chosen["input_schema"];
@@ -111,8 +119,11 @@ function sampleOf(schema: JsonObject, key: number, depth: number): Json {
   if (isArray(choices) && choices.length > 0) return choices[key % choices.length] ?? null;
   switch (schema["type"]) {
     case "object": {
-      const properties = isObject(schema["properties"]) && depth < DEPTH_MAX ? Object.entries(schema["properties"]) : [];
-      return Object.fromEntries(properties.map(([name, of], index) => [name, sampleOf(isObject(of) ? of : {}, mix(key, index), depth + 1)]));
+      const properties =
+        isObject(schema["properties"]) && depth < DEPTH_MAX ? Object.entries(schema["properties"]) : [];
+      return Object.fromEntries(
+        properties.map(([name, of], index) => [name, sampleOf(isObject(of) ? of : {}, mix(key, index), depth + 1)]),
+      );
     }
     case "array":
       return isObject(schema["items"]) && depth < DEPTH_MAX ? [sampleOf(schema["items"], mix(key, 1), depth + 1)] : [];

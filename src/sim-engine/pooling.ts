@@ -11,7 +11,9 @@ export interface PoolingRequest {
   answer(id: string, createdS: number, model: string): Json;
 }
 
-export type PoolingOutcome = { readonly kind: "ok"; readonly request: PoolingRequest } | { readonly kind: "refused"; readonly refusal: Refusal };
+export type PoolingOutcome =
+  | { readonly kind: "ok"; readonly request: PoolingRequest }
+  | { readonly kind: "refused"; readonly refusal: Refusal };
 
 const DIMENSIONS = 64;
 
@@ -20,7 +22,9 @@ const missing = (dialect: SimDialect, field: string, body: JsonObject): PoolingO
   refusal:
     dialect === "vllm"
       ? {
-          status: 400, type: "Bad Request", param: `body.${field}`,
+          status: 400,
+          type: "Bad Request",
+          param: `body.${field}`,
           message: `1 validation error:\n  {'type': 'missing', 'loc': 'body.${field}', 'msg': 'Field required', 'input': '<dict of ${Object.keys(body).length} items>'}`,
         }
       : { status: 400, type: "invalid_request_error", message: `"${field}" must be provided` },
@@ -43,8 +47,13 @@ export function parsePooling(dialect: SimDialect, kind: PoolingKind, body: JsonO
 function inputsOf(value: Json | undefined): { text: string; tokens: number }[] {
   if (typeof value === "string") return [{ text: value, tokens: tokenCount(value) }];
   if (!isArray(value)) return [];
-  if (value.every((item) => typeof item === "number")) return value.length === 0 ? [] : [{ text: JSON.stringify(value), tokens: value.length }];
-  return value.flatMap((item) => (isObject(item) ? [{ text: textOf(item["text"]) ?? "", tokens: tokenCount(textOf(item["text"]) ?? "") }] : inputsOf(item)));
+  if (value.every((item) => typeof item === "number"))
+    return value.length === 0 ? [] : [{ text: JSON.stringify(value), tokens: value.length }];
+  return value.flatMap((item) =>
+    isObject(item)
+      ? [{ text: textOf(item["text"]) ?? "", tokens: tokenCount(textOf(item["text"]) ?? "") }]
+      : inputsOf(item),
+  );
 }
 
 const total = (inputs: readonly { tokens: number }[]): number => inputs.reduce((sum, input) => sum + input.tokens, 0);
@@ -63,7 +72,10 @@ function embeddings(dialect: SimDialect, body: JsonObject): PoolingOutcome {
   const inputs = inputsOf(body["input"]);
   if (inputs.length === 0) {
     const message = dialect === "vllm" ? "You must pass at least one prompt" : "input must not be empty";
-    return { kind: "refused", refusal: { status: 400, type: dialect === "vllm" ? "BadRequestError" : "invalid_request_error", message } };
+    return {
+      kind: "refused",
+      refusal: { status: 400, type: dialect === "vllm" ? "BadRequestError" : "invalid_request_error", message },
+    };
   }
   const dimensions = numberOf(body["dimensions"]) ?? DIMENSIONS;
   const base64 = body["encoding_format"] === "base64";
@@ -80,13 +92,28 @@ function embeddings(dialect: SimDialect, body: JsonObject): PoolingOutcome {
       answer: (id, createdS, model) =>
         dialect === "vllm"
           ? {
-              id: `embd-${id}`, object: "list", created: createdS, model,
+              id: `embd-${id}`,
+              object: "list",
+              created: createdS,
+              model,
               data: inputs.map(({ text }, index) => ({ index, object: "embedding", embedding: vector(text) })),
-              usage: { prompt_tokens: promptTokens, total_tokens: promptTokens, completion_tokens: 0, prompt_tokens_details: null },
+              usage: {
+                prompt_tokens: promptTokens,
+                total_tokens: promptTokens,
+                completion_tokens: 0,
+                prompt_tokens_details: null,
+              },
             }
           : {
-              model, object: "list", usage: { prompt_tokens: promptTokens, total_tokens: promptTokens },
-              data: inputs.map(({ text }, index) => ({ embedding: vector(text), index, object: "embedding", ...(base64 ? { encoding_format: "base64" } : {}) })),
+              model,
+              object: "list",
+              usage: { prompt_tokens: promptTokens, total_tokens: promptTokens },
+              data: inputs.map(({ text }, index) => ({
+                embedding: vector(text),
+                index,
+                object: "embedding",
+                ...(base64 ? { encoding_format: "base64" } : {}),
+              })),
             },
     },
   };
@@ -113,8 +140,23 @@ function rerank(dialect: SimDialect, body: JsonObject): PoolingOutcome {
       answer: (id, _createdS, model) => {
         if (tei) return ranked.map(({ index, relevance_score }) => ({ index, score: relevance_score }));
         const usage = { prompt_tokens: promptTokens, total_tokens: promptTokens };
-        if (dialect === "llama.cpp") return { model, object: "list", usage, results: ranked.map(({ index, relevance_score }) => ({ index, relevance_score })) };
-        return { id: `score-${id}`, model, usage, results: ranked.map(({ index, text, relevance_score }) => ({ index, document: { text, multi_modal: null }, relevance_score })) };
+        if (dialect === "llama.cpp")
+          return {
+            model,
+            object: "list",
+            usage,
+            results: ranked.map(({ index, relevance_score }) => ({ index, relevance_score })),
+          };
+        return {
+          id: `score-${id}`,
+          model,
+          usage,
+          results: ranked.map(({ index, text, relevance_score }) => ({
+            index,
+            document: { text, multi_modal: null },
+            relevance_score,
+          })),
+        };
       },
     },
   };
@@ -133,9 +175,21 @@ function score(dialect: SimDialect, body: JsonObject): PoolingOutcome {
       promptText: joined([...left, ...right]),
       promptTokens,
       answer: (id, createdS, model) => ({
-        id: `score-${id}`, object: "list", created: createdS, model,
-        data: pairs.map((pair, index) => ({ index, object: "score", score: relevance(pair.query.text, pair.document.text) })),
-        usage: { prompt_tokens: promptTokens, total_tokens: promptTokens, completion_tokens: 0, prompt_tokens_details: null },
+        id: `score-${id}`,
+        object: "list",
+        created: createdS,
+        model,
+        data: pairs.map((pair, index) => ({
+          index,
+          object: "score",
+          score: relevance(pair.query.text, pair.document.text),
+        })),
+        usage: {
+          prompt_tokens: promptTokens,
+          total_tokens: promptTokens,
+          completion_tokens: 0,
+          prompt_tokens_details: null,
+        },
       }),
     },
   };
@@ -151,12 +205,25 @@ function classify(dialect: SimDialect, body: JsonObject): PoolingOutcome {
       promptText: joined(inputs),
       promptTokens,
       answer: (id, createdS, model) => ({
-        id: `classify-${id}`, object: "list", created: createdS, model,
+        id: `classify-${id}`,
+        object: "list",
+        created: createdS,
+        model,
         data: inputs.map(({ text }, index) => {
           const positive = relevance("label", text);
-          return { index, label: positive >= 0.5 ? "LABEL_1" : "LABEL_0", probs: [1 - positive, positive], num_classes: 2 };
+          return {
+            index,
+            label: positive >= 0.5 ? "LABEL_1" : "LABEL_0",
+            probs: [1 - positive, positive],
+            num_classes: 2,
+          };
         }),
-        usage: { prompt_tokens: promptTokens, total_tokens: promptTokens, completion_tokens: 0, prompt_tokens_details: null },
+        usage: {
+          prompt_tokens: promptTokens,
+          total_tokens: promptTokens,
+          completion_tokens: 0,
+          prompt_tokens_details: null,
+        },
       }),
     },
   };

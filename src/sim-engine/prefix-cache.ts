@@ -13,7 +13,7 @@ export function blockHashes(text: string): number[] {
     for (let index = start; index < start + size; index += 1) hash = Math.imul(hash ^ (bytes[index] ?? 0), 0x01000193);
     hash = mix(hash, start);
     // 21 more bits from the position keep chance hits out of long runs.
-    hashes.push(hash * 2_097_152 + (start / size) % 2_097_152);
+    hashes.push(hash * 2_097_152 + ((start / size) % 2_097_152));
   }
   return hashes;
 }

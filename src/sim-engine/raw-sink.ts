@@ -8,7 +8,16 @@ const HUGE_HEADER_BYTES = 300_000;
 
 /** Actions that only bytes written by hand can carry out. */
 const RAW_KEYS: readonly (keyof SimAction)[] = [
-  "chunkBytes", "chunkGapMs", "slowLorisMs", "cutBeforeHead", "cutAfterBytes", "trailers", "wrongFraming", "flood1xx", "early103", "splitCrLf",
+  "chunkBytes",
+  "chunkGapMs",
+  "slowLorisMs",
+  "cutBeforeHead",
+  "cutAfterBytes",
+  "trailers",
+  "wrongFraming",
+  "flood1xx",
+  "early103",
+  "splitCrLf",
 ];
 
 export const needsRawSink = (action: SimAction): boolean => RAW_KEYS.some((key) => action[key] !== undefined);
@@ -55,7 +64,8 @@ export class RawSink implements Sink {
     for (let count = this.#action.flood1xx ?? 0; count > 0; count -= 1) lines.push("HTTP/1.1 102 Processing", "");
     if (this.#action.early103 === true) lines.push("HTTP/1.1 103 Early Hints", "link: </style.css>; rel=preload", "");
     lines.push(`HTTP/1.${framing === "http10" ? 0 : 1} ${status} ${STATUS_CODES[status] ?? "Unknown"}`);
-    for (let index = 0; index < headers.length; index += 2) lines.push(`${headers[index] ?? ""}: ${headers[index + 1] ?? ""}`);
+    for (let index = 0; index < headers.length; index += 2)
+      lines.push(`${headers[index] ?? ""}: ${headers[index + 1] ?? ""}`);
     if (framing === "hugeHeader") lines.push(`x-huge: ${"h".repeat(HUGE_HEADER_BYTES)}`);
     lines.push(...this.#framingLines(framing, length));
     lines.push("", "");

@@ -28,7 +28,13 @@ export function readBody(request: IncomingMessage): Promise<BodyRead> {
       hash.update(part);
       parts.push(part);
     });
-    request.on("end", () => resolve({ kind: "read", bytes: parts.length === 1 && parts[0] !== undefined ? parts[0] : Buffer.concat(parts), sha256: hash.digest("hex") }));
+    request.on("end", () =>
+      resolve({
+        kind: "read",
+        bytes: parts.length === 1 && parts[0] !== undefined ? parts[0] : Buffer.concat(parts),
+        sha256: hash.digest("hex"),
+      }),
+    );
     request.on("error", () => resolve({ kind: "lost" }));
     request.on("close", () => resolve({ kind: "lost" }));
   });
@@ -42,7 +48,8 @@ export type BodyParsed =
 export function parseBody(dialect: SimDialect, contentType: string, bytes: Buffer): BodyParsed {
   if (/^multipart\/form-data/i.test(contentType)) {
     const form = parseMultipart(contentType, bytes);
-    if (form === undefined) return wrong(dialect, "body", "value_error", "There was an error parsing the body", "<form>");
+    if (form === undefined)
+      return wrong(dialect, "body", "value_error", "There was an error parsing the body", "<form>");
     const sim = form.fields.get("sim");
     const fields = Object.fromEntries(form.fields);
     return { kind: "form", form, body: sim === undefined ? fields : { ...fields, sim: parseJson(sim) ?? null } };
@@ -54,14 +61,24 @@ export function parseBody(dialect: SimDialect, contentType: string, bytes: Buffe
   if (bytes.length === 0) return wrong(dialect, "body", "missing", "Field required", "None");
   const value = parseJson(bytes.toString("utf8"));
   if (value === undefined) return wrong(dialect, "body.0", "json_invalid", "JSON decode error", "<dict of 0 items>");
-  if (!isObject(value)) return wrong(dialect, "body", "model_attributes_type", "Input should be a valid dictionary or object to extract fields from", "<list of 0 items>");
+  if (!isObject(value))
+    return wrong(
+      dialect,
+      "body",
+      "model_attributes_type",
+      "Input should be a valid dictionary or object to extract fields from",
+      "<list of 0 items>",
+    );
   return { kind: "json", body: value };
 }
 
 function wrong(dialect: SimDialect, loc: string, type: string, msg: string, input: string): BodyParsed {
   const vllm = `1 validation error:\n  {'type': '${type}', 'loc': '${loc}', 'msg': '${msg}', 'input': '${input}'}`;
   const llama = `[json.exception.parse_error.101] parse error at line 1, column 1: ${msg}`;
-  const refusal = dialect === "vllm" ? { status: 400, type: "Bad Request", message: vllm, param: loc } : { status: 400, type: "invalid_request_error", message: llama };
+  const refusal =
+    dialect === "vllm"
+      ? { status: 400, type: "Bad Request", message: vllm, param: loc }
+      : { status: 400, type: "invalid_request_error", message: llama };
   return { kind: "refused", refusal };
 }
 

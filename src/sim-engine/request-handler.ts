@@ -1,7 +1,15 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Call, jsonHeaders, typedHeaders } from "./call.ts";
 import type { EngineCore } from "./engine-core.ts";
-import { ENGINE_DEAD, errorBody, LOADING, notFound, SHUTTING_DOWN, unauthorized, type Refusal } from "./error-bodies.ts";
+import {
+  ENGINE_DEAD,
+  errorBody,
+  LOADING,
+  notFound,
+  SHUTTING_DOWN,
+  unauthorized,
+  type Refusal,
+} from "./error-bodies.ts";
 import { replyByScript } from "./fixed-reply.ts";
 import { runGeneration, type EngineParts } from "./generate.ts";
 import { isObject, textOf, type Json, type JsonObject } from "./json.ts";
@@ -74,7 +82,8 @@ export class RequestHandler {
     const [path = "/", query = ""] = url.split("?", 2);
     const task = method === "POST" ? taskOf(this.#options.dialect, path) : undefined;
     const requestId = textOf(request.headers["x-request-id"] as Json) ?? "";
-    const record = task === undefined ? this.#unlisted() : this.#ledger.open(requestId, method, path, request.rawHeaders);
+    const record =
+      task === undefined ? this.#unlisted() : this.#ledger.open(requestId, method, path, request.rawHeaders);
     const body = await readBody(request);
     if (body.kind === "lost") {
       record.end("aborted");
@@ -84,7 +93,10 @@ export class RequestHandler {
     const { entry } = record;
     entry.bodyBytes = bytes.length;
     entry.bodySha256 = body.kind === "read" ? body.sha256 : "";
-    const parsed: BodyParsed = method === "GET" || method === "HEAD" ? { kind: "json", body: {} } : parseBody(this.#options.dialect, request.headers["content-type"] ?? "", bytes);
+    const parsed: BodyParsed =
+      method === "GET" || method === "HEAD"
+        ? { kind: "json", body: {} }
+        : parseBody(this.#options.dialect, request.headers["content-type"] ?? "", bytes);
     const fields = parsed.kind === "refused" ? {} : parsed.body;
     entry.model = textOf(fields["model"]) ?? "";
     entry.tag = tagOf(fields);
@@ -103,7 +115,8 @@ export class RequestHandler {
     this.#enter(action);
     const go = (): void => {
       if (call.gone) return;
-      if (body.kind === "tooLarge") return this.#refuse(call, { status: 413, type: "BadRequestError", message: "Request body too large" }, false);
+      if (body.kind === "tooLarge")
+        return this.#refuse(call, { status: 413, type: "BadRequestError", message: "Request body too large" }, false);
       this.#answer(call, request, { method, path, query, task, parsed, requestId });
       // After the answer's work is in the queue: the engine hangs with this request in its slot.
       if (action.hangWhileHealthy === true) this.#freeze();
@@ -124,9 +137,16 @@ export class RequestHandler {
     const { body } = from.parsed;
     const model = textOf(body["model"]);
     if (dialect === "vllm" && model !== undefined && !this.#options.models.includes(model)) {
-      return this.#refuse(call, {
-        status: 404, type: "NotFoundError", message: `The model \`${model}\` does not exist. Valid aliases: ${this.#options.models.join(", ")}.`, param: "model",
-      }, anthropic);
+      return this.#refuse(
+        call,
+        {
+          status: 404,
+          type: "NotFoundError",
+          message: `The model \`${model}\` does not exist. Valid aliases: ${this.#options.models.join(", ")}.`,
+          param: "model",
+        },
+        anthropic,
+      );
     }
     if (this.#dead) return this.#refuse(call, ENGINE_DEAD, anthropic);
     if (this.#shuttingDown) return this.#refuse(call, dialect === "vllm" ? SHUTTING_DOWN : LOADING, anthropic);
@@ -150,9 +170,14 @@ export class RequestHandler {
         return runPooling(this.#parts, call, outcome.request, id);
       }
       case "media": {
-        if (task.of !== "transcription") return runMedia(this.#parts, call, task.of === "speech" ? speech(parsed.body) : image(parsed.body));
+        if (task.of !== "transcription")
+          return runMedia(this.#parts, call, task.of === "speech" ? speech(parsed.body) : image(parsed.body));
         if (parsed.kind === "form") return runMedia(this.#parts, call, transcription(parsed.form));
-        return this.#refuse(call, { status: 400, type: "Bad Request", message: "a form with a file is needed", param: "body.file" }, false);
+        return this.#refuse(
+          call,
+          { status: 400, type: "Bad Request", message: "a form with a file is needed", param: "body.file" },
+          false,
+        );
       }
     }
   }
@@ -160,23 +185,38 @@ export class RequestHandler {
   #page(call: Call, from: Incoming): void {
     const { dialect } = this.#options;
     const { action } = call;
-    if (from.path === "/health" && action.healthStatus !== undefined) return call.reply(action.healthStatus, jsonHeaders(dialect, action.healthStatus), "");
-    if (from.path === "/metrics" && action.metricsBody !== undefined) return call.reply(200, typedHeaders(dialect, "text/plain; version=0.0.4"), action.metricsBody);
+    if (from.path === "/health" && action.healthStatus !== undefined)
+      return call.reply(action.healthStatus, jsonHeaders(dialect, action.healthStatus), "");
+    if (from.path === "/metrics" && action.metricsBody !== undefined)
+      return call.reply(200, typedHeaders(dialect, "text/plain; version=0.0.4"), action.metricsBody);
     if (replyByScript(call, false) || action.hangNoHead === true) return undefined;
     const body = from.parsed.kind === "refused" ? {} : from.parsed.body;
     const page =
       this.#frozenMetrics !== undefined && from.path === "/metrics"
         ? this.#frozenMetrics
-        : pageOf(this.#options, this.#core, { method: from.method, path: from.path, query: new URLSearchParams(from.query), body }, this.#dead);
+        : pageOf(
+            this.#options,
+            this.#core,
+            { method: from.method, path: from.path, query: new URLSearchParams(from.query), body },
+            this.#dead,
+          );
     switch (page.kind) {
       case "empty":
-        return call.reply(page.status, dialect === "vllm" ? ["server", "uvicorn", "vary", "Origin"] : ["Server", "llama.cpp"], "");
+        return call.reply(
+          page.status,
+          dialect === "vllm" ? ["server", "uvicorn", "vary", "Origin"] : ["Server", "llama.cpp"],
+          "",
+        );
       case "json":
         return call.json(page.status, page.value);
       case "text":
         return call.reply(200, [...typedHeaders(dialect, page.type), ...page.headers], page.text);
       case "wrongMethod":
-        return call.reply(405, [...jsonHeaders(dialect, 405), "allow", page.allow], JSON.stringify({ detail: "Method Not Allowed" }));
+        return call.reply(
+          405,
+          [...jsonHeaders(dialect, 405), "allow", page.allow],
+          JSON.stringify({ detail: "Method Not Allowed" }),
+        );
       case "unknown":
         return this.#unknown(call, from);
     }
@@ -185,11 +225,24 @@ export class RequestHandler {
   #unknown(call: Call, from: Incoming): void {
     const { dialect } = this.#options;
     if (dialect === "vllm" && taskOf(dialect, from.path) !== undefined) {
-      return call.reply(405, [...jsonHeaders(dialect, 405), "allow", "POST"], JSON.stringify({ detail: "Method Not Allowed" }));
+      return call.reply(
+        405,
+        [...jsonHeaders(dialect, 405), "allow", "POST"],
+        JSON.stringify({ detail: "Method Not Allowed" }),
+      );
     }
     const stored = /^\/v1\/responses\/([^/]+)/.exec(from.path)?.[1];
     if (dialect === "vllm" && stored !== undefined) {
-      return this.#refuse(call, { status: 404, type: "invalid_request_error", message: `Response with id '${stored}' not found.`, param: "response_id" }, false);
+      return this.#refuse(
+        call,
+        {
+          status: 404,
+          type: "invalid_request_error",
+          message: `Response with id '${stored}' not found.`,
+          param: "response_id",
+        },
+        false,
+      );
     }
     return this.#refuse(call, notFound(dialect), false);
   }
@@ -197,7 +250,11 @@ export class RequestHandler {
   #actionFor(path: string, inference: boolean, model: string, tag: string, own: Json | undefined): SimAction {
     const scripted = this.script.take({ path, inference, model, tag });
     const parsed = isObject(own) ? parseAction(own) : undefined;
-    if (parsed?.kind === "wrong") return { status: 400, body: { error: { message: `sim: ${parsed.message}`, type: "sim", param: "sim", code: 400 } } };
+    if (parsed?.kind === "wrong")
+      return {
+        status: 400,
+        body: { error: { message: `sim: ${parsed.message}`, type: "sim", param: "sim", code: 400 } },
+      };
     return { ...scripted, ...parsed?.value };
   }
 
@@ -215,7 +272,12 @@ export class RequestHandler {
   #freeze(): void {
     if (this.#core.frozen) return;
     this.#core.freeze();
-    this.#frozenMetrics = pageOf(this.#options, this.#core, { method: "GET", path: "/metrics", query: new URLSearchParams(), body: {} }, false);
+    this.#frozenMetrics = pageOf(
+      this.#options,
+      this.#core,
+      { method: "GET", path: "/metrics", query: new URLSearchParams(), body: {} },
+      false,
+    );
   }
 
   #keyFits(request: IncomingMessage, path: string): boolean {
@@ -235,14 +297,34 @@ export class RequestHandler {
       const given = requestId !== "" ? requestId : textOf(body["request_id"]);
       if (given !== undefined && given !== "") return given;
     }
-    const hex = (salt: number): string => mix(this.#options.seed + salt, this.#count).toString(16).padStart(8, "0");
+    const hex = (salt: number): string =>
+      mix(this.#options.seed + salt, this.#count)
+        .toString(16)
+        .padStart(8, "0");
     return hex(1) + hex(2);
   }
 
   #unlisted(): RequestRecord {
     const entry = {
-      id: "", path: "", method: "", headers: [], openedMs: 0, model: "", tag: "", stream: false, bodySha256: "", bodyBytes: 0, status: null, slotMs: null, headMs: null,
-      firstByteMs: null, endedMs: null, slotFreeMs: null, end: null, tokens: 0, bytesOut: 0,
+      id: "",
+      path: "",
+      method: "",
+      headers: [],
+      openedMs: 0,
+      model: "",
+      tag: "",
+      stream: false,
+      bodySha256: "",
+      bodyBytes: 0,
+      status: null,
+      slotMs: null,
+      headMs: null,
+      firstByteMs: null,
+      endedMs: null,
+      slotFreeMs: null,
+      end: null,
+      tokens: 0,
+      bytesOut: 0,
     };
     return new RequestRecord(entry, this.#options.clock, [], () => {});
   }

@@ -27,10 +27,18 @@ const BOTH: Readonly<Record<string, Task>> = {
 };
 
 const OWN: Readonly<Record<SimDialect, Readonly<Record<string, Task>>>> = {
-  vllm: { "/invocations": generation("chat"), "/score": pooling("score"), "/classify": pooling("classify"), "/v2/rerank": pooling("rerank") },
+  vllm: {
+    "/invocations": generation("chat"),
+    "/score": pooling("score"),
+    "/classify": pooling("classify"),
+    "/v2/rerank": pooling("rerank"),
+  },
   "llama.cpp": {
-    "/chat/completions": generation("chat"), "/completion": generation("completions"), "/completions": generation("completions"),
-    "/embeddings": pooling("embeddings"), "/reranking": pooling("rerank"),
+    "/chat/completions": generation("chat"),
+    "/completion": generation("completions"),
+    "/completions": generation("completions"),
+    "/embeddings": pooling("embeddings"),
+    "/reranking": pooling("rerank"),
   },
 };
 

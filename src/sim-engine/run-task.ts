@@ -11,13 +11,21 @@ interface TaskListener {
 }
 
 /** A piece of work in queue and slot that has no chat stream: vectors, scores, sound and pictures. */
-function submit(parts: EngineParts, call: Call, request: Pick<WorkRequest, "promptText" | "promptTokens" | "outputTokens">, listener: TaskListener): void {
+function submit(
+  parts: EngineParts,
+  call: Call,
+  request: Pick<WorkRequest, "promptText" | "promptTokens" | "outputTokens">,
+  listener: TaskListener,
+): void {
   const { action, record } = call;
   const hang = action.hangAfterHead === true || action.hangNoHead === true;
   const firstDelayMs = hang ? Number.POSITIVE_INFINITY : action.delayFirstMs;
   const work = parts.core.submit(
     {
-      ...request, priority: 0, finish: "stop", choices: 1,
+      ...request,
+      priority: 0,
+      finish: "stop",
+      choices: 1,
       ...(firstDelayMs === undefined ? {} : { firstDelayMs }),
       ...(action.delayBetweenMs === undefined ? {} : { gapMs: action.delayBetweenMs }),
     },
@@ -48,14 +56,20 @@ function submit(parts: EngineParts, call: Call, request: Pick<WorkRequest, "prom
 }
 
 export function runPooling(parts: EngineParts, call: Call, request: PoolingRequest, id: string): void {
-  submit(parts, call, { promptText: request.promptText, promptTokens: request.promptTokens, outputTokens: 0 }, {
-    tokens: () => {},
-    ended: () => call.json(200, request.answer(id, Math.floor(parts.clock.wall() / 1_000), parts.model)),
-  });
+  submit(
+    parts,
+    call,
+    { promptText: request.promptText, promptTokens: request.promptTokens, outputTokens: 0 },
+    {
+      tokens: () => {},
+      ended: () => call.json(200, request.answer(id, Math.floor(parts.clock.wall() / 1_000), parts.model)),
+    },
+  );
 }
 
 export function runMedia(parts: EngineParts, call: Call, request: MediaRequest): void {
-  const headers = request.type === undefined ? jsonHeaders(call.dialect, 200) : typedHeaders(call.dialect, request.type);
+  const headers =
+    request.type === undefined ? jsonHeaders(call.dialect, 200) : typedHeaders(call.dialect, request.type);
   submit(parts, call, request, {
     tokens: (from, count) => {
       if (!request.stream) return;

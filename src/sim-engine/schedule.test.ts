@@ -10,7 +10,16 @@ interface Seen {
   tokens: number;
 }
 
-function aJob(over: { priority?: number; prompt?: number; output?: number; gapMs?: number; firstDelayMs?: number; stallAfter?: number } = {}): Seen {
+function aJob(
+  over: {
+    priority?: number;
+    prompt?: number;
+    output?: number;
+    gapMs?: number;
+    firstDelayMs?: number;
+    stallAfter?: number;
+  } = {},
+): Seen {
   const seen: Seen = {
     startedMs: undefined,
     endedMs: undefined,
@@ -59,7 +68,13 @@ test("a look that comes late starts the next job at the moment its slot was free
   const jobs = [aJob({ prompt: 100, output: 11 }), aJob({ prompt: 100, output: 11 })] as const;
   for (const { job } of jobs) schedule.add(job, 0);
   schedule.advance(1_000);
-  assert.deepEqual(jobs.map(({ startedMs, endedMs }) => [startedMs, endedMs]), [[0, 200], [200, 400]]);
+  assert.deepEqual(
+    jobs.map(({ startedMs, endedMs }) => [startedMs, endedMs]),
+    [
+      [0, 200],
+      [200, 400],
+    ],
+  );
 });
 
 test("lower priority numbers start first, ties in order of arrival, and nobody who runs is displaced", () => {
@@ -109,23 +124,32 @@ test("a stalled job and one without a first token hold their slots for ever", ()
 });
 
 test("never more jobs than slots, every job ends once with all its tokens, whatever arrives and leaves", () => {
-  const anyEvent = fc.record({ waitMs: fc.nat(300), priority: fc.integer({ min: -3, max: 3 }), prompt: fc.nat(500), output: fc.nat(40), leave: fc.boolean() });
-  fc.assert(fc.property(fc.integer({ min: 1, max: 4 }), fc.array(anyEvent, { maxLength: 40 }), (slots, events) => {
-    const schedule = new Schedule(rates({ slots }));
-    const all: { seen: Seen; output: number; left: boolean }[] = [];
-    let nowMs = 0;
-    for (const event of events) {
-      nowMs += event.waitMs;
-      schedule.advance(nowMs);
-      assert.ok(schedule.runningCount <= slots);
-      const seen = aJob(event);
-      schedule.add(seen.job, nowMs);
-      all.push({ seen, output: event.output, left: false });
-      const victim = all[Math.floor(all.length / 2)];
-      if (event.leave && victim !== undefined) victim.left = schedule.remove(victim.seen.job, nowMs) || victim.left;
-    }
-    schedule.advance(nowMs + 1e6);
-    assert.deepEqual([schedule.runningCount, schedule.waitingCount], [0, 0]);
-    for (const { seen, output, left } of all) assert.ok(left ? seen.endedMs === undefined : seen.endedMs !== undefined && seen.tokens === output);
-  }));
+  const anyEvent = fc.record({
+    waitMs: fc.nat(300),
+    priority: fc.integer({ min: -3, max: 3 }),
+    prompt: fc.nat(500),
+    output: fc.nat(40),
+    leave: fc.boolean(),
+  });
+  fc.assert(
+    fc.property(fc.integer({ min: 1, max: 4 }), fc.array(anyEvent, { maxLength: 40 }), (slots, events) => {
+      const schedule = new Schedule(rates({ slots }));
+      const all: { seen: Seen; output: number; left: boolean }[] = [];
+      let nowMs = 0;
+      for (const event of events) {
+        nowMs += event.waitMs;
+        schedule.advance(nowMs);
+        assert.ok(schedule.runningCount <= slots);
+        const seen = aJob(event);
+        schedule.add(seen.job, nowMs);
+        all.push({ seen, output: event.output, left: false });
+        const victim = all[Math.floor(all.length / 2)];
+        if (event.leave && victim !== undefined) victim.left = schedule.remove(victim.seen.job, nowMs) || victim.left;
+      }
+      schedule.advance(nowMs + 1e6);
+      assert.deepEqual([schedule.runningCount, schedule.waitingCount], [0, 0]);
+      for (const { seen, output, left } of all)
+        assert.ok(left ? seen.endedMs === undefined : seen.endedMs !== undefined && seen.tokens === output);
+    }),
+  );
 });

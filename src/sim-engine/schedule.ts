@@ -113,9 +113,9 @@ export class Schedule {
     for (;;) {
       this.#admit(nowMs, progress);
       let ended = false;
-      for (const run of [...this.#running.values()]) {
-        if (run.nextMs > nowMs + EPSILON_MS) continue;
-        if (this.#running.has(run.job)) ended = this.#work(run, nowMs, progress) || ended;
+      // A job may leave while another's tokens are delivered; the map's own iteration then passes it over.
+      for (const run of this.#running.values()) {
+        if (run.nextMs <= nowMs + EPSILON_MS) ended = this.#work(run, nowMs, progress) || ended;
       }
       if (!ended || this.#waiting.length === 0) return progress;
     }
@@ -145,7 +145,10 @@ export class Schedule {
       const startedMs = Math.max(next.arrivedMs, this.#freeSince.shift() ?? 0);
       const prefillTokens = next.job.begin(startedMs);
       progress.prefillTokens += prefillTokens;
-      const chunkTokens = Math.min(CHUNK_TOKENS_MAX, Math.max(1, Math.floor((this.#rates.prefillTps * CHUNK_MS_MAX) / 1_000)));
+      const chunkTokens = Math.min(
+        CHUNK_TOKENS_MAX,
+        Math.max(1, Math.floor((this.#rates.prefillTps * CHUNK_MS_MAX) / 1_000)),
+      );
       const prefillMs = (prefillTokens * 1_000) / this.#rates.prefillTps;
       const chunks = Math.max(1, Math.ceil(prefillTokens / chunkTokens));
       const firstAtMs = startedMs + prefillMs + (next.job.firstDelayMs ?? 0);
@@ -194,7 +197,11 @@ export class Schedule {
     const sinceFirst = nowMs + EPSILON_MS - run.firstAtMs;
     if (sinceFirst < 0) return 0;
     const due = run.gapMs > 0 ? Math.floor(sinceFirst / run.gapMs) + 1 : run.job.outputTokens;
-    const limit = Math.min(run.job.outputTokens, run.job.stallAfter ?? Number.POSITIVE_INFINITY, run.emitted + BURST_MAX);
+    const limit = Math.min(
+      run.job.outputTokens,
+      run.job.stallAfter ?? Number.POSITIVE_INFINITY,
+      run.emitted + BURST_MAX,
+    );
     return Math.max(0, Math.min(due, limit) - run.emitted);
   }
 

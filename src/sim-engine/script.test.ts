@@ -6,7 +6,8 @@ import { parseAction, parseRules, Script } from "./script.ts";
 const chat = { path: "/v1/chat/completions", inference: true, model: "a", tag: "batch" };
 
 test("a misspelt action, a wrong type and an unknown choice are refused", () => {
-  for (const wrong of [{ delayHaedMs: 1 }, { delayHeadMs: "1" }, { cut: "sever" }, { headers: null }, 3]) assert.equal(parseAction(wrong).kind, "wrong");
+  for (const wrong of [{ delayHaedMs: 1 }, { delayHeadMs: "1" }, { cut: "sever" }, { headers: null }, 3])
+    assert.equal(parseAction(wrong).kind, "wrong");
   assert.equal(parseRules({ match: { colour: "red" }, do: {} }).kind, "wrong");
   assert.equal(parseRules([{ do: { status: 503 } }, { match: { nth: 2 }, do: { cut: "rst" } }]).kind, "ok");
 });
@@ -26,7 +27,12 @@ test("nth and times count the requests that fit otherwise", () => {
   script.add({ match: { tag: "batch", times: 1 }, do: { delayHeadMs: 5 } });
   script.add({ match: { path: "/v1/chat/*" }, do: { noDone: true } });
   const seen = [{ ...chat, model: "b" }, chat, chat, chat].map((subject) => script.take(subject));
-  assert.deepEqual(seen, [{ delayHeadMs: 5, noDone: true }, { noDone: true }, { status: 502, noDone: true }, { noDone: true }]);
+  assert.deepEqual(seen, [
+    { delayHeadMs: 5, noDone: true },
+    { noDone: true },
+    { status: 502, noDone: true },
+    { noDone: true },
+  ]);
   script.clear();
   assert.deepEqual(script.take(chat), {});
 });
@@ -51,6 +57,9 @@ test("dropped parts of a stream are dropped exactly", () => {
   assert.equal(bendEvent({ onlyDone: true }, "data: {}\n\n", 1), undefined);
   assert.equal(bendEvent({ onlyDone: true }, done, 1), done);
   assert.equal(bendEvent({ emptyStream: true }, done, 1), undefined);
-  assert.equal(bendEvent({ noFinishReason: true }, 'data: {"finish_reason":"stop"}\n\n', 1), 'data: {"finish_reason":null}\n\n');
+  assert.equal(
+    bendEvent({ noFinishReason: true }, 'data: {"finish_reason":"stop"}\n\n', 1),
+    'data: {"finish_reason":null}\n\n',
+  );
   assert.equal(bendEvent({ noFinishReason: true }, "event: response.completed\ndata: {}\n\n", 1), undefined);
 });

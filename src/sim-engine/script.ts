@@ -95,16 +95,57 @@ interface Held {
 }
 
 const KEYS: Readonly<Record<keyof SimAction, "number" | "boolean" | "string" | "object" | "any">> = {
-  delayHeadMs: "number", delayFirstMs: "number", delayBetweenMs: "number", tokens: "number", hangAfterHead: "boolean",
-  hangNoHead: "boolean", hangAfterTokens: "number", status: "number", body: "any", headers: "object", contentType: "string",
-  garbage: "string", bigBodyBytes: "number", replyWith: "string", setCookieTwice: "boolean", connectionHeader: "string",
-  lineEnding: "string", splitCrLf: "boolean", noSpaceAfterData: "boolean", comments: "number", pingEveryMs: "number",
-  noDone: "boolean", noFinishReason: "boolean", onlyDone: "boolean", emptyStream: "boolean", errorEventFirst: "boolean",
-  errorEventAfter: "number", thenDone: "boolean", cutAfterEvents: "number", cutBeforeHead: "boolean", cutAfterBytes: "number",
-  cut: "string", chunkBytes: "number", chunkGapMs: "number", slowLorisMs: "number", gzip: "boolean", br: "boolean",
-  deflate: "boolean", trailers: "object", wrongFraming: "string", flood1xx: "number", early103: "boolean", expect100: "string",
-  closeAfterResponse: "boolean", hangWhileHealthy: "boolean", engineDead: "boolean", shuttingDown: "boolean", loading: "boolean",
-  healthStatus: "number", healthDelayMs: "number", metricsBody: "string",
+  delayHeadMs: "number",
+  delayFirstMs: "number",
+  delayBetweenMs: "number",
+  tokens: "number",
+  hangAfterHead: "boolean",
+  hangNoHead: "boolean",
+  hangAfterTokens: "number",
+  status: "number",
+  body: "any",
+  headers: "object",
+  contentType: "string",
+  garbage: "string",
+  bigBodyBytes: "number",
+  replyWith: "string",
+  setCookieTwice: "boolean",
+  connectionHeader: "string",
+  lineEnding: "string",
+  splitCrLf: "boolean",
+  noSpaceAfterData: "boolean",
+  comments: "number",
+  pingEveryMs: "number",
+  noDone: "boolean",
+  noFinishReason: "boolean",
+  onlyDone: "boolean",
+  emptyStream: "boolean",
+  errorEventFirst: "boolean",
+  errorEventAfter: "number",
+  thenDone: "boolean",
+  cutAfterEvents: "number",
+  cutBeforeHead: "boolean",
+  cutAfterBytes: "number",
+  cut: "string",
+  chunkBytes: "number",
+  chunkGapMs: "number",
+  slowLorisMs: "number",
+  gzip: "boolean",
+  br: "boolean",
+  deflate: "boolean",
+  trailers: "object",
+  wrongFraming: "string",
+  flood1xx: "number",
+  early103: "boolean",
+  expect100: "string",
+  closeAfterResponse: "boolean",
+  hangWhileHealthy: "boolean",
+  engineDead: "boolean",
+  shuttingDown: "boolean",
+  loading: "boolean",
+  healthStatus: "number",
+  healthDelayMs: "number",
+  metricsBody: "string",
 };
 
 const CHOICES: Readonly<Partial<Record<keyof SimAction, readonly string[]>>> = {
@@ -115,7 +156,9 @@ const CHOICES: Readonly<Partial<Record<keyof SimAction, readonly string[]>>> = {
   expect100: ["refuse", "ignore", "twice"],
 };
 
-export type Parsed<T> = { readonly kind: "ok"; readonly value: T } | { readonly kind: "wrong"; readonly message: string };
+export type Parsed<T> =
+  | { readonly kind: "ok"; readonly value: T }
+  | { readonly kind: "wrong"; readonly message: string };
 
 /** Unknown keys and wrong types are refused: a test with a misspelt action would pass for the wrong reason. */
 export function parseAction(raw: Json | undefined): Parsed<SimAction> {
@@ -123,9 +166,11 @@ export function parseAction(raw: Json | undefined): Parsed<SimAction> {
   for (const [key, value] of Object.entries(raw)) {
     const type = Object.hasOwn(KEYS, key) ? KEYS[key as keyof SimAction] : undefined;
     if (type === undefined) return { kind: "wrong", message: `unknown action: ${key}` };
-    if (type !== "any" && (typeof value !== type || value === null)) return { kind: "wrong", message: `${key} must be of type ${type}` };
+    if (type !== "any" && (typeof value !== type || value === null))
+      return { kind: "wrong", message: `${key} must be of type ${type}` };
     const choices = CHOICES[key as keyof SimAction];
-    if (choices !== undefined && !choices.includes(String(value))) return { kind: "wrong", message: `${key} must be one of ${JSON.stringify(choices)}` };
+    if (choices !== undefined && !(typeof value === "string" && choices.includes(value)))
+      return { kind: "wrong", message: `${key} must be one of ${JSON.stringify(choices)}` };
   }
   // The loop above has checked every key against the type's own table.
   return { kind: "ok", value: raw as SimAction };
@@ -150,7 +195,8 @@ function parseMatch(raw: Json | undefined): Parsed<SimMatch> {
   if (!isObject(raw)) return { kind: "wrong", message: "match is an object" };
   const types: JsonObject = { path: "string", model: "string", tag: "string", nth: "number", times: "number" };
   for (const [key, value] of Object.entries(raw)) {
-    if (typeof value !== types[key]) return { kind: "wrong", message: `match.${key} is not known or of the wrong type` };
+    if (typeof value !== types[key])
+      return { kind: "wrong", message: `match.${key} is not known or of the wrong type` };
   }
   return { kind: "ok", value: raw as SimMatch };
 }
@@ -175,7 +221,8 @@ export class Script {
 
   /** How an `Expect: 100-continue` on this path is met; looked up by path alone, before there is a body. */
   expectation(path: string): SimAction["expect100"] {
-    return this.#held.findLast(({ rule }) => rule.do.expect100 !== undefined && pathFits(rule.match?.path ?? "*", path))?.rule.do.expect100;
+    return this.#held.findLast(({ rule }) => rule.do.expect100 !== undefined && pathFits(rule.match?.path ?? "*", path))
+      ?.rule.do.expect100;
   }
 
   /** What applies to this request; counts it for `nth` and `times`. */

@@ -51,12 +51,20 @@ export function parseSimArguments(argv: readonly string[]): SimArguments {
   const address = parseListen(values.listen);
   if (address === undefined) return { kind: "usage", message: `--listen must be HOST:PORT, got ${values.listen}` };
   const dialect = SIM_DIALECTS.find((known) => known === values.dialect);
-  if (dialect === undefined) return { kind: "usage", message: `--dialect must be one of ${SIM_DIALECTS.join(", ")}, got ${values.dialect}` };
-  const numbers = { slots: Number(values.slots), prefillTps: Number(values["prefill-tps"]), decodeTps: Number(values["decode-tps"]), seed: Number(values.seed) };
+  if (dialect === undefined)
+    return { kind: "usage", message: `--dialect must be one of ${SIM_DIALECTS.join(", ")}, got ${values.dialect}` };
+  const numbers = {
+    slots: Number(values.slots),
+    prefillTps: Number(values["prefill-tps"]),
+    decodeTps: Number(values["decode-tps"]),
+    seed: Number(values.seed),
+  };
   for (const [name, value] of Object.entries(numbers)) {
-    if (!Number.isFinite(value) || value < 0) return { kind: "usage", message: `${name} must be a number of at least 0` };
+    if (!Number.isFinite(value) || value < 0)
+      return { kind: "usage", message: `${name} must be a number of at least 0` };
   }
-  if (!Number.isInteger(numbers.slots) || numbers.slots < 1) return { kind: "usage", message: "--slots must be a whole number of at least 1" };
+  if (!Number.isInteger(numbers.slots) || numbers.slots < 1)
+    return { kind: "usage", message: "--slots must be a whole number of at least 1" };
   return { kind: "ok", options: { ...address, dialect, models: values.model ?? ["sim-model"], ...numbers } };
 }
 
@@ -72,11 +80,14 @@ export async function serveSimEngine(argv: readonly string[], env: SimEngineEnv)
   try {
     engine = await startSimEngine({ ...options, clock: env.clock });
   } catch (error) {
-    env.stderr.write(`yardmaster sim-engine: can't listen on ${formatListen(options)}: ${error instanceof Error ? error.message : String(error)}\n`);
+    env.stderr.write(
+      `yardmaster sim-engine: can't listen on ${formatListen(options)}: ${error instanceof Error ? error.message : String(error)}\n`,
+    );
     return 1;
   }
   env.stdout.write(readyLine(options, engine.port, env.version ?? "0.0.0"));
-  if (!env.signal.aborted) await new Promise<void>((resolve) => env.signal.addEventListener("abort", () => resolve(), { once: true }));
+  if (!env.signal.aborted)
+    await new Promise<void>((resolve) => env.signal.addEventListener("abort", () => resolve(), { once: true }));
   await engine.terminate();
   return 0;
 }

@@ -9,8 +9,8 @@ import { RequestHandler } from "./request-handler.ts";
 import type { SimRule } from "./script.ts";
 
 export type { SimEngineOptions } from "./options.ts";
-export type { LedgerEntry, LedgerView, SimLedger } from "./ledger.ts";
-export type { SimAction, SimRule } from "./script.ts";
+export type { LedgerView, SimLedger } from "./ledger.ts";
+export type { SimRule } from "./script.ts";
 
 export interface SimEngine extends AsyncDisposable {
   /** `http://host:port`, without a slash at the end. */
@@ -43,7 +43,13 @@ export async function startSimEngine(options: SimEngineOptions): Promise<SimEngi
   const ledger = new Ledger(options.clock);
   const core = new EngineCore(options);
   const sockets = new Set<Socket>();
-  const server = createServer({ maxHeaderSize: HEADER_BYTES_MAX, keepAliveTimeout: KEEP_ALIVE_MS, keepAliveTimeoutBuffer: 0, requestTimeout: 0, noDelay: true });
+  const server = createServer({
+    maxHeaderSize: HEADER_BYTES_MAX,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    keepAliveTimeoutBuffer: 0,
+    requestTimeout: 0,
+    noDelay: true,
+  });
   const kill = (): void => {
     core.close();
     ledger.close();
@@ -85,7 +91,13 @@ export async function startSimEngine(options: SimEngineOptions): Promise<SimEngi
   };
 }
 
-function wire(server: Server, handler: RequestHandler, ledger: Ledger, sockets: Set<Socket>, options: SimEngineOptions): void {
+function wire(
+  server: Server,
+  handler: RequestHandler,
+  ledger: Ledger,
+  sockets: Set<Socket>,
+  options: SimEngineOptions,
+): void {
   server.on("connection", (socket: Socket) => {
     sockets.add(socket);
     socket.on("close", () => sockets.delete(socket));
@@ -93,7 +105,16 @@ function wire(server: Server, handler: RequestHandler, ledger: Ledger, sockets: 
   });
   const serve = (request: IncomingMessage, response: ServerResponse): void => {
     if (request.url?.startsWith("/sim/") === true) {
-      void serveAdmin({ ledger, script: handler.script, addRule: (rule) => handler.addRule(rule), clearScript: () => handler.clearScript() }, request, response);
+      void serveAdmin(
+        {
+          ledger,
+          script: handler.script,
+          addRule: (rule) => handler.addRule(rule),
+          clearScript: () => handler.clearScript(),
+        },
+        request,
+        response,
+      );
     } else {
       void handler.handle(request, response);
     }
@@ -111,7 +132,10 @@ function wire(server: Server, handler: RequestHandler, ledger: Ledger, sockets: 
   });
   server.on("clientError", (_error: Error, socket: Socket) => {
     const text = "Invalid HTTP request received.";
-    const body = options.dialect === "vllm" ? `content-type: text/plain; charset=utf-8\r\ncontent-length: ${text.length}\r\nconnection: close\r\n\r\n${text}` : "connection: close\r\ncontent-length: 0\r\n\r\n";
+    const body =
+      options.dialect === "vllm"
+        ? `content-type: text/plain; charset=utf-8\r\ncontent-length: ${text.length}\r\nconnection: close\r\n\r\n${text}`
+        : "connection: close\r\ncontent-length: 0\r\n\r\n";
     if (socket.writable && !socket.destroyed) socket.end(`HTTP/1.1 400 Bad Request\r\n${body}`);
     else socket.destroy();
   });

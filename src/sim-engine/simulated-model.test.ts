@@ -7,13 +7,24 @@ import { BLOCK_TOKENS, blockHashes, PrefixCache } from "./prefix-cache.ts";
 import { decodeTokens, encodeTokens, tokenCount } from "./token-text.ts";
 
 const plan = (over: Partial<PlanInput> = {}): ReturnType<typeof planOutput> =>
-  planOutput({ seed: 1, promptText: "hello", maxTokens: 50, naturalTokensMax: 128, stop: [], tools: [], toolChoice: undefined, ...over });
+  planOutput({
+    seed: 1,
+    promptText: "hello",
+    maxTokens: 50,
+    naturalTokensMax: 128,
+    stop: [],
+    tools: [],
+    toolChoice: undefined,
+    ...over,
+  });
 
 test("tokenizing and detokenizing give back any text, and the count is that of the prompt", () => {
-  fc.assert(fc.property(fc.string({ unit: "grapheme" }), (text) => {
-    assert.equal(decodeTokens(encodeTokens(text)), text);
-    assert.equal(encodeTokens(text).length, tokenCount(text));
-  }));
+  fc.assert(
+    fc.property(fc.string({ unit: "grapheme" }), (text) => {
+      assert.equal(decodeTokens(encodeTokens(text)), text);
+      assert.equal(encodeTokens(text).length, tokenCount(text));
+    }),
+  );
 });
 
 test("the same seed and prompt give the same answer, another seed another", () => {
@@ -39,13 +50,29 @@ test("a stop string ends the text before it", () => {
 });
 
 test("the fragments of a tool call join to arguments that fit the tool's schema", () => {
-  const parameters: Json = { type: "object", properties: { city: { type: "string" }, days: { type: "integer" }, unit: { enum: ["c", "f"] }, deep: { type: "array", items: { type: "boolean" } } } };
+  const parameters: Json = {
+    type: "object",
+    properties: {
+      city: { type: "string" },
+      days: { type: "integer" },
+      unit: { enum: ["c", "f"] },
+      deep: { type: "array", items: { type: "boolean" } },
+    },
+  };
   const tools: Json[] = [{ type: "function", function: { name: "weather", parameters } }];
   const call = plan({ tools });
   assert.equal(call.finish, "tool_calls");
   assert.equal(call.tool?.name, "weather");
   const value = JSON.parse(call.text(0)) as Record<string, unknown>;
-  assert.deepEqual(Object.entries(value).map(([key, of]) => [key, Array.isArray(of) ? "array" : typeof of]), [["city", "string"], ["days", "number"], ["unit", "string"], ["deep", "array"]]);
+  assert.deepEqual(
+    Object.entries(value).map(([key, of]) => [key, Array.isArray(of) ? "array" : typeof of]),
+    [
+      ["city", "string"],
+      ["days", "number"],
+      ["unit", "string"],
+      ["deep", "array"],
+    ],
+  );
   assert.equal(plan({ tools, toolChoice: "none" }).tool, undefined);
 });
 

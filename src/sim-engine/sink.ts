@@ -36,7 +36,8 @@ export class HttpSink implements Sink {
 
   head(status: number, headers: HeaderList, length: number | undefined): void {
     // The engines name neither connection nor keep-alive of their own accord.
-    if (!headers.some((name, index) => index % 2 === 0 && name.toLowerCase() === "connection")) this.#response.removeHeader("connection");
+    if (!headers.some((name, index) => index % 2 === 0 && name.toLowerCase() === "connection"))
+      this.#response.removeHeader("connection");
     const all = length === undefined ? [...headers] : [...headers, "content-length", String(length)];
     this.#response.writeHead(status, all);
     if (length === undefined) this.#response.flushHeaders();

@@ -13,8 +13,15 @@ const ENGLISH =
 
 // A few words with more than one byte a character, so that every reader of a stream meets code points cut by a socket.
 const WORDS: readonly string[] = [
-  ...ENGLISH.trim().split(" ").map((word) => (/^\W$/.test(word) ? word : ` ${word}`)),
-  " Größe", " naïve", " 東京", " 🚂", " — ", "\n",
+  ...ENGLISH.trim()
+    .split(" ")
+    .map((word) => (/^\W$/.test(word) ? word : ` ${word}`)),
+  " Größe",
+  " naïve",
+  " 東京",
+  " 🚂",
+  " — ",
+  "\n",
 ];
 const WORDS_JSON: readonly string[] = WORDS.map((word) => JSON.stringify(word));
 

@@ -1,4 +1,5 @@
 import { connect, type Socket } from "node:net";
+import { systemClock } from "../kernel/clock.ts";
 
 const CALL_MS_MAX = 10_000;
 
@@ -11,13 +12,19 @@ export interface RawAnswer {
 }
 
 /** A request written by hand and what came back, byte by byte. Rejects after ten seconds. */
-export function rawCall(port: number, request: string | Buffer, until?: (received: Buffer) => boolean): Promise<RawAnswer> {
+export function rawCall(
+  port: number,
+  request: string | Buffer,
+  until?: (received: Buffer) => boolean,
+): Promise<RawAnswer> {
   return new Promise((resolve, reject) => {
     const parts: Buffer[] = [];
     const socket = connect({ port, host: "127.0.0.1", noDelay: true }, () => socket.write(request));
-    const timer = setTimeout(() => done(new Error(`no end after ${CALL_MS_MAX} ms: ${Buffer.concat(parts).toString("latin1").slice(-300)}`)), CALL_MS_MAX);
+    const timer = systemClock.after(CALL_MS_MAX, () =>
+      done(new Error(`no end after ${CALL_MS_MAX} ms: ${Buffer.concat(parts).toString("latin1").slice(-300)}`)),
+    );
     const done = (outcome: RawAnswer["end"] | Error): void => {
-      clearTimeout(timer);
+      timer.cancel();
       socket.destroy();
       if (outcome instanceof Error) reject(outcome);
       else resolve({ bytes: Buffer.concat(parts), end: outcome, reads: parts.length });
@@ -32,7 +39,15 @@ export function rawCall(port: number, request: string | Buffer, until?: (receive
 }
 
 export function postText(path: string, body: string, headers: readonly string[] = []): string {
-  const lines = [`POST ${path} HTTP/1.1`, "host: engine", "content-type: application/json", `content-length: ${Buffer.byteLength(body)}`, ...headers, "", body];
+  const lines = [
+    `POST ${path} HTTP/1.1`,
+    "host: engine",
+    "content-type: application/json",
+    `content-length: ${Buffer.byteLength(body)}`,
+    ...headers,
+    "",
+    body,
+  ];
   return lines.join("\r\n");
 }
 
