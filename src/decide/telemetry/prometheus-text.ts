@@ -32,8 +32,8 @@ export interface MetricsOptions {
   readonly contentType?: string;
 }
 
-export const METRICS_BYTES_MAX = 8 * 1024 * 1024;
-export const METRICS_SERIES_MAX = 100_000;
+const METRICS_BYTES_MAX = 8 * 1024 * 1024;
+const METRICS_SERIES_MAX = 100_000;
 const LINE_CHARS_MAX = 65_536;
 
 const END_MARK = /(?:^|\n)# EOF\r?\n?$/;
