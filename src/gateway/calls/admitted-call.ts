@@ -1,29 +1,27 @@
 import type { RequestOutcome } from "../../contract/audit-event.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import { nextCallDeadline, type CallLimit } from "../../decide/calls/call-deadlines.ts";
-import { normaliseEngineError } from "../../decide/engines/engine-error.ts";
 import { readBodyUsage } from "../../decide/http/body-usage.ts";
 import type { TokenUsage } from "../../decide/http/token-usage.ts";
 import { mayRetryAttempt, type RetryCause } from "../../decide/routing/retry-policy.ts";
-import { renderErrorEvent } from "../../decide/sse/error-event.ts";
-import { streamSucceeded, type StreamVerdict } from "../../decide/sse/stream-watcher.ts";
+import { streamSucceeded } from "../../decide/sse/stream-watcher.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import type { Deadline } from "../../kernel/timer-wheel.ts";
 import type { RequestContext } from "../http/request-context.ts";
-import { sendError } from "../http/send-error.ts";
 import type { UpstreamMetrics } from "../metrics/gateway-metrics.ts";
 import type { RequestSpan } from "../trace/tracer.ts";
 import type { UpstreamHead } from "../upstream/port.ts";
 import type { Endpoint, RunningCall } from "../upstreams/endpoint.ts";
 import type { LeaveQueue, SlotSeeker, Upstream } from "../upstreams/upstream.ts";
-import { answerHeaders, headerValue, type AnswerFacts } from "./answer-headers.ts";
+import { headerValue } from "./answer-headers.ts";
 import { Attempt, type AttemptEnd, type AttemptFailure, type AttemptOwner } from "./attempt.ts";
 import type { CallDeps } from "./call-deps.ts";
 import { codeOfCause, refusalOf, retryCauseOf } from "./call-failure.ts";
 import { recordCall } from "./call-record.ts";
-import { ClientWriter } from "./client-writer.ts";
+import { ClientAnswer } from "./client-answer.ts";
+import type { ClientWriter } from "./client-writer.ts";
 import type { PreparedRequest } from "./prepared-request.ts";
 import { buildUpstreamRequest, injectsUsage } from "./upstream-request.ts";
 import { WaitingNotes } from "./waiting-notes.ts";
@@ -68,9 +66,9 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   readonly #metrics: UpstreamMetrics;
   readonly #span: RequestSpan | null;
   readonly #onEnded: () => void;
+  readonly #answer: ClientAnswer;
   #request: PreparedRequest;
   #phase: "waiting" | "running" | "over" = "waiting";
-  #queueMs: number | null = null;
   #firstDispatchAt: MonoMs;
   #firstEventAt: MonoMs | undefined;
   #blockedAt: MonoMs | undefined;
@@ -82,7 +80,6 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   #timer: Deadline | undefined;
   #notes: WaitingNotes | null = null;
   #usage: TokenUsage | null = null;
-  #status = 0;
 
   constructor(deps: CallDeps, context: RequestContext, upstream: Upstream, request: PreparedRequest, span: RequestSpan | null, onEnded: () => void) {
     const now = deps.clock.mono();
@@ -103,7 +100,15 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.mode = upstream.settings.kind === "http" ? "http" : "engine";
     this.streamEnd = context.route.streamEnd;
     this.removeUsageEvent = injectsUsage(upstream, request);
-    this.writer = new ClientWriter(context.res, () => this.#onBlocked(), () => this.#onDrained());
+    this.#answer = new ClientAnswer({
+      context,
+      mode: this.mode,
+      upstreamId: upstream.settings.id,
+      showsEndpoint: deps.endpointHeader(),
+      onBlocked: () => this.#onBlocked(),
+      onDrained: () => this.#onDrained(),
+    });
+    this.writer = this.#answer.writer;
     this.askedAt = now;
     this.#firstDispatchAt = now;
     this.dispatchedAt = now;
@@ -121,7 +126,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
           keepaliveMs,
           position: () => this.#upstream.pool.position(this.id),
           estimatedWaitMs: () => this.#upstream.pool.estimatedWaitMs(this.id),
-          write: (comment) => this.#writeComment(comment),
+          write: (comment) => this.#answer.comment(comment),
         },
         now,
       );
@@ -138,7 +143,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     const endpoint = this.endpoint;
     if (endpoint === null) throw new Error("admitted without an endpoint");
     this.#slotHeld = true;
-    this.#queueMs = waitedMs;
+    this.#answer.queueMs = waitedMs;
     this.#metrics.class[this.class].queueSeconds.observe(waitedMs / 1000);
     this.#span?.event("yardmaster.slot.taken", this.#deps.clock.wall());
     this.#notes?.leaveQueue();
@@ -149,11 +154,10 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   }
 
   onExpired(why: LeaveQueue, waitedMs: number, retryAfterMs: number): void {
-    this.#queueMs = waitedMs;
+    this.#answer.queueMs = waitedMs;
     const { code, message } = refusalOf(why, waitedMs, this.class);
     this.#metrics.refused(code);
-    if (this.writer.committed) this.writer.breakOff(this.#errorEvent(code, message));
-    else this.#sendError(code, message, retryAfterMs);
+    this.#answer.refuse(code, message, retryAfterMs);
     this.#end(code === "QUEUE_TIMEOUT" ? "queue_timeout" : "refused", code);
   }
 
@@ -179,9 +183,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   commit(_attempt: Attempt, head: UpstreamHead, contentLength: number | undefined): boolean {
     this.#notes?.stop();
     if (this.writer.committed) return true; // By comments: the head is out, only the body follows.
-    this.#status = head.status;
     this.#freeBody();
-    if (this.writer.commit(head.status, answerHeaders(head.rawHeaders, this.#answerFacts()), contentLength)) return true;
+    if (this.#answer.begin(head, contentLength)) return true;
     this.#onClientClose();
     return false;
   }
@@ -242,6 +245,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
 
   #dispatch(endpoint: Endpoint): void {
     this.endpoint = endpoint;
+    this.#answer.endpoint = endpoint;
     this.dispatchedAt = this.#deps.clock.mono();
     this.lastProgressAt = undefined;
     this.#attempts += 1;
@@ -299,18 +303,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       this.#fail("UPSTREAM_ERROR", `the engine answered ${head.status}: ${body.subarray(0, 300).toString("utf8")}`, "engine_error");
       return;
     }
-    const contentType = headerValue(head.rawHeaders, "content-type") ?? "";
-    const encoded = headerValue(head.rawHeaders, "content-encoding") !== undefined;
-    const normal = this.mode === "http" || encoded ? null : normaliseEngineError(head.status, contentType, body, this.#context.requestId);
-    this.#sendWhole(head, normal === null ? body : Buffer.from(normal), normal !== null);
+    this.#answer.engineError(head, body);
     this.#end("engine_error", null);
-  }
-
-  #sendWhole(head: UpstreamHead, body: Buffer, replacedBody: boolean): void {
-    this.#status = head.status;
-    const headers = answerHeaders(head.rawHeaders, { ...this.#answerFacts(), replacedBody });
-    headers.push("content-length", String(body.length));
-    this.writer.sendWhole(head.status, headers, body);
   }
 
   // Ends
@@ -324,7 +318,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       this.#fail("UPSTREAM_PROTOCOL", "the engine answered without a stream", "upstream_failed");
     } else {
       this.#usage = facts?.usage ?? null;
-      this.#sendWhole(head, body, false);
+      this.#answer.whole(head, body);
       if (facts?.isError === true) this.#end("engine_error", null);
       else this.#endWell();
     }
@@ -342,8 +336,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     } else if (verdict.errorSeen) {
       this.writer.breakOff(null);
     } else {
-      if (error !== null && error.completeFraming.length > 0) this.writer.writeFramed(error.completeFraming);
-      this.writer.breakOff(this.#errorEvent("UPSTREAM_ERROR", `the engine broke off: ${message}`, verdict));
+      this.#answer.breakOff("UPSTREAM_ERROR", `the engine broke off: ${message}`, verdict, error?.completeFraming);
     }
     if (error === null && good) this.#endWell();
     else this.#endTruncated(message);
@@ -368,8 +361,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   /** Nothing more can be tried. Before the first byte a clear error; after a comment an error event. */
   #fail(code: ErrorCode, message: string, outcome: RequestOutcome): void {
     this.#warn("request.failed", code, message);
-    if (this.writer.committed) this.writer.breakOff(this.#errorEvent(code, message));
-    else this.#sendError(code, message, undefined);
+    this.#answer.refuse(code, message);
     this.#end(outcome, code);
   }
 
@@ -382,11 +374,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     if (this.endpoint !== null && outcome === "upstream_timeout") this.#upstream.onResult(this.endpoint, { kind: "timeout" }, this.#deps.clock.mono());
     this.#usage = watched?.usage ?? null;
     this.#warn("request.cut", code, message);
-    if (!this.writer.committed) this.#sendError(code, message, undefined);
-    else {
-      if (framing !== undefined && framing.length > 0) this.writer.writeFramed(framing);
-      this.writer.breakOff(watched === undefined && attempt?.committed === true ? null : this.#errorEvent(code, message, watched));
-    }
+    if (attempt?.committed === true) this.#answer.breakOff(code, message, watched, framing);
+    else this.#answer.refuse(code, message);
     this.#end(outcome, code, true);
   }
 
@@ -394,7 +383,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     if (this.#phase === "over") return;
     if (this.#phase === "waiting") {
       this.#metrics.abortedQueued.inc();
-      this.#queueMs = this.#deps.clock.mono() - this.askedAt;
+      this.#answer.queueMs = this.#deps.clock.mono() - this.askedAt;
       this.#upstream.withdraw(this);
       this.#end("client_aborted_queued", "CLIENT_CLOSED");
       return;
@@ -423,8 +412,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       model: this.mode === "http" ? null : this.model,
       outcome,
       code,
-      status: code === "CLIENT_CLOSED" ? 499 : this.#status,
-      queueMs: this.#queueMs,
+      status: code === "CLIENT_CLOSED" ? 499 : this.#answer.status,
+      queueMs: this.#answer.queueMs,
       firstByteMs: this.#firstEventAt === undefined ? null : this.#firstEventAt - this.#firstDispatchAt,
       usage: this.#usage,
       bytesIn: this.bytes,
@@ -520,44 +509,6 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#blockedAt = undefined;
     if (this.lastProgressAt !== undefined) this.lastProgressAt = this.#deps.clock.mono();
     this.#attempt?.exchange?.resume();
-  }
-
-  // What the client is told
-
-  #writeComment(comment: string): void {
-    if (!this.writer.committed) {
-      this.#status = 200;
-      if (!this.writer.commit(200, answerHeaders(["content-type", "text/event-stream; charset=utf-8"], this.#answerFacts()), undefined)) return;
-    }
-    this.writer.writePayload(Buffer.from(comment));
-  }
-
-  #errorEvent(code: ErrorCode, message: string, verdict?: StreamVerdict): Buffer {
-    const last = verdict?.lastSequenceNumber;
-    return renderErrorEvent(this.#context.dialect, code, message, verdict?.atBoundary ?? true, {
-      requestId: this.#context.requestId,
-      sequence: last === undefined ? undefined : last + 1,
-    });
-  }
-
-  #sendError(code: ErrorCode, message: string, retryAfterMs: number | undefined): void {
-    this.#status = sendError(this.#context.res, code, message, {
-      dialect: this.#context.dialect,
-      requestId: this.#context.requestId,
-      retryAfterMs,
-      queueMs: this.#queueMs,
-      upstreamId: this.#upstream.settings.id,
-    });
-  }
-
-  #answerFacts(): AnswerFacts {
-    return {
-      mode: this.mode,
-      requestId: this.#context.requestId,
-      queueMs: this.#queueMs,
-      upstreamId: this.#upstream.settings.id,
-      endpoint: this.#deps.endpointHeader() ? this.endpoint : null,
-    };
   }
 
   #warn(op: string, code: ErrorCode, message: string): void {

@@ -1,6 +1,8 @@
 import { STATUS_CODES, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 
+const JOINED_BYTES_MAX = 16 * 1024;
+
 /**
  * Writes one answer to a client. `node:http` frames the head and the end; what lies between goes straight to the socket,
  * one write per upstream read, with the engine's chunk framing passed through where both sides are chunked.

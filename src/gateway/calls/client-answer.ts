@@ -1,0 +1,109 @@
+import { normaliseEngineError } from "../../decide/engines/engine-error.ts";
+import { renderErrorEvent } from "../../decide/sse/error-event.ts";
+import type { StreamVerdict } from "../../decide/sse/stream-watcher.ts";
+import type { ErrorCode } from "../../kernel/errors.ts";
+import type { RequestContext } from "../http/request-context.ts";
+import { sendError } from "../http/send-error.ts";
+import type { UpstreamHead } from "../upstream/port.ts";
+import type { Endpoint } from "../upstreams/endpoint.ts";
+import { answerHeaders, headerValue, type AnswerFacts } from "./answer-headers.ts";
+import { ClientWriter } from "./client-writer.ts";
+
+export interface ClientAnswerOptions {
+  readonly context: RequestContext;
+  readonly mode: "engine" | "http";
+  readonly upstreamId: string;
+  readonly showsEndpoint: boolean;
+  readonly onBlocked: () => void;
+  readonly onDrained: () => void;
+}
+
+/**
+ * What one client is told, in the form that its route and the moment ask for: a whole answer, a stream, a refusal as JSON while
+ * nothing has been sent, an error event after that.
+ */
+export class ClientAnswer {
+  readonly writer: ClientWriter;
+  readonly #options: ClientAnswerOptions;
+  /** As sent; 0 before. */
+  status = 0;
+  queueMs: number | null = null;
+  endpoint: Endpoint | null = null;
+
+  constructor(options: ClientAnswerOptions) {
+    this.#options = options;
+    this.writer = new ClientWriter(options.context.res, options.onBlocked, options.onDrained);
+  }
+
+  /** The head of an answer that goes on piece by piece. False: the client can't be written to any more. */
+  begin(head: UpstreamHead, contentLength: number | undefined): boolean {
+    this.status = head.status;
+    return this.writer.commit(head.status, answerHeaders(head.rawHeaders, this.#facts(false)), contentLength);
+  }
+
+  whole(head: UpstreamHead, body: Buffer): void {
+    this.#sendWhole(head, body, false);
+  }
+
+  /** The engine's own error goes on as it is, in a shape that clients can read. */
+  engineError(head: UpstreamHead, body: Buffer): void {
+    const encoded = headerValue(head.rawHeaders, "content-encoding") !== undefined;
+    const contentType = headerValue(head.rawHeaders, "content-type") ?? "";
+    const normal = this.#options.mode === "http" || encoded ? null : normaliseEngineError(head.status, contentType, body, this.#options.context.requestId);
+    this.#sendWhole(head, normal === null ? body : Buffer.from(normal), normal !== null);
+  }
+
+  /** A sign of life, or the place in the queue. The first one commits to a stream. */
+  comment(text: string): void {
+    if (!this.writer.committed) {
+      this.status = 200;
+      const headers = answerHeaders(["content-type", "text/event-stream; charset=utf-8"], this.#facts(false));
+      if (!this.writer.commit(200, headers, undefined)) return;
+    }
+    this.writer.writePayload(Buffer.from(text));
+  }
+
+  /** A refusal, or a failure before anything of an answer came: JSON, or an event where comments have gone out already. */
+  refuse(code: ErrorCode, message: string, retryAfterMs?: number): void {
+    if (this.writer.committed) {
+      this.writer.breakOff(this.#errorEvent(code, message, undefined));
+      return;
+    }
+    const { context, upstreamId } = this.#options;
+    this.status = sendError(context.res, code, message, { dialect: context.dialect, requestId: context.requestId, retryAfterMs, queueMs: this.queueMs, upstreamId });
+  }
+
+  /**
+   * Ends an answer that has begun so that nobody can take it for a whole one. `verdict`: what was seen of an event stream;
+   * undefined for other bodies, which can only be cut. `completeFraming` closes a chunk of the engine's that is half sent.
+   */
+  breakOff(code: ErrorCode, message: string, verdict: StreamVerdict | undefined, completeFraming: Buffer | undefined): void {
+    if (verdict === undefined) {
+      this.writer.breakOff(null);
+      return;
+    }
+    if (completeFraming !== undefined && completeFraming.length > 0) this.writer.writeFramed(completeFraming);
+    this.writer.breakOff(this.#errorEvent(code, message, verdict));
+  }
+
+  #sendWhole(head: UpstreamHead, body: Buffer, replacedBody: boolean): void {
+    this.status = head.status;
+    const headers = answerHeaders(head.rawHeaders, this.#facts(replacedBody));
+    headers.push("content-length", String(body.length));
+    this.writer.sendWhole(head.status, headers, body);
+  }
+
+  #errorEvent(code: ErrorCode, message: string, verdict: StreamVerdict | undefined): Buffer {
+    const { context } = this.#options;
+    const last = verdict?.lastSequenceNumber;
+    return renderErrorEvent(context.dialect, code, message, verdict?.atBoundary ?? true, {
+      requestId: context.requestId,
+      sequence: last === undefined ? undefined : last + 1,
+    });
+  }
+
+  #facts(replacedBody: boolean): AnswerFacts {
+    const { context, mode, upstreamId, showsEndpoint } = this.#options;
+    return { mode, requestId: context.requestId, queueMs: this.queueMs, upstreamId, endpoint: showsEndpoint ? this.endpoint : null, replacedBody };
+  }
+}
