@@ -51,7 +51,7 @@ function renderDefault(field: Field): string {
   return field.default === undefined ? "" : `\`${JSON.stringify(field.default)}\``;
 }
 
-const renderDescription = (field: Field): string => (field.description !== "" ? field.description : "See its own section below.");
+const renderDescription = (field: Field): string => (field.description === "" && field.type === "mapping" ? "See its own section below." : field.description);
 
 const RETRY = { never: "no", afterDelay: "after a pause" } as const;
 

@@ -31,7 +31,8 @@ export function describeFound(value: unknown, path: FieldPath, fromEnv: boolean)
   if (Array.isArray(value)) return "a list";
   if (typeof value === "object") return "a mapping";
   if (fromEnv) return `a ${typeof value === "string" ? "text" : typeof value} from the environment`;
-  if (typeof value !== "string") return String(value);
+  if (typeof value === "number" || typeof value === "boolean") return String(value);
+  if (typeof value !== "string") return `a ${typeof value}`;
   if (path.some((step) => NEVER_SHOWN.has(step))) return `a text of ${value.length} characters`;
   const shown = value.length > SHOWN_LENGTH_MAX ? `${value.slice(0, SHOWN_LENGTH_MAX)}…` : value;
   return `"${escapeControls(shown)}"`;

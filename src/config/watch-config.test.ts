@@ -164,9 +164,10 @@ async function realFolder(): Promise<{ readonly folder: string; readonly path: s
       return {
         next: async () => {
           // The watcher's own timers don't keep the process alive; this one does, and bounds the wait.
-          const bound = setTimeout(() => wake?.(), 30_000);
-          if (seen.length === 0) await new Promise<void>((resolve) => (wake = resolve));
-          clearTimeout(bound);
+          const done = new AbortController();
+          const bound = systemClock.sleep(30_000, done.signal).catch(() => {});
+          if (seen.length === 0) await Promise.race([bound, new Promise<void>((resolve) => (wake = resolve))]);
+          done.abort();
           return seen.shift() ?? "nothing within 30 s";
         },
         stop: () => stop.abort(),

@@ -1,5 +1,5 @@
-import { Alias, LineCounter, YAMLError, isAlias, isMap, isScalar, isSeq, parseDocument } from "yaml";
-import type { Document, Node, ParsedNode, Scalar, YAMLMap } from "yaml";
+import { LineCounter, isAlias, isMap, isScalar, isSeq, parseDocument } from "yaml";
+import type { Alias, Document, Node, ParsedNode, Scalar, YAMLError, YAMLMap } from "yaml";
 import type { Env } from "../contract/resolve-config.ts";
 import type { FieldPath } from "../contract/schema-fields.ts";
 import { formatPath } from "./config-problem.ts";
@@ -118,7 +118,10 @@ function convertAlias(node: Alias, path: FieldPath, walk: Walk): unknown {
   return convert(node.resolve(walk.doc) ?? null, path, walk);
 }
 
-const keyText = (key: unknown): string | undefined => (isScalar(key) && key.value !== null ? String(key.value) : undefined);
+function keyText(key: unknown): string | undefined {
+  const value = isScalar(key) ? key.value : undefined;
+  return typeof value === "string" || typeof value === "number" || typeof value === "boolean" ? String(value) : undefined;
+}
 
 function convertMap(map: YAMLMap, path: FieldPath, walk: Walk): object {
   const out: Record<string, unknown> = Object.create(null);
