@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { bendEvent, splitInsideCrLf } from "./event-stream.ts";
-import { parseAction, parseRules, Script } from "./script.ts";
+import { parseAction, parseRules, Script, SIM_ACTIONS } from "./script.ts";
 
 const chat = { path: "/v1/chat/completions", inference: true, model: "a", tag: "batch" };
 
@@ -62,4 +63,9 @@ test("dropped parts of a stream are dropped exactly", () => {
     'data: {"finish_reason":null}\n\n',
   );
   assert.equal(bendEvent({ noFinishReason: true }, "event: response.completed\ndata: {}\n\n", 1), undefined);
+});
+
+test("every action that the script knows is in the reference page", async () => {
+  const page = await readFile(new URL("../../docs/reference/sim-engine.md", import.meta.url), "utf8");
+  for (const name of SIM_ACTIONS) assert.match(page, new RegExp(`\`${name}[:\`]`), name);
 });

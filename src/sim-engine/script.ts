@@ -148,6 +148,8 @@ const KEYS: Readonly<Record<keyof SimAction, "number" | "boolean" | "string" | "
   metricsBody: "string",
 };
 
+export const SIM_ACTIONS: readonly string[] = Object.keys(KEYS);
+
 const CHOICES: Readonly<Partial<Record<keyof SimAction, readonly string[]>>> = {
   lineEnding: ["\n", "\r\n", "\r", "mixed"],
   cut: ["fin", "rst", "chunkedEnd"],
