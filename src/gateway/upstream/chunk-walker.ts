@@ -10,7 +10,7 @@ import type { PayloadSpans } from "./port.ts";
  *   W2. The last chunk (size 0) is never part of what may be passed on.
  *   W3. Chunk extensions are cut out: they belong to one hop, and a client could read them in another way than this walker.
  */
-export const EXTENSION_BYTES_MAX = 256;
+const EXTENSION_BYTES_MAX = 256;
 /**
  * A larger chunk is not passed on in its own framing: should the engine break off inside it, as many bytes would have to be made up
  * to complete it for the client.

@@ -14,7 +14,7 @@ export interface ConnectOptions {
   readonly lookup?: LookupFunction;
 }
 
-export interface ReadInto {
+interface ReadInto {
   /** Where the next read lands. */
   readonly buffer: () => Uint8Array;
   readonly callback: (length: number) => boolean;

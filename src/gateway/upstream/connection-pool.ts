@@ -76,7 +76,8 @@ export class ConnectionPool {
   #closeExpired(now: MonoMs): void {
     this.#sweep = undefined;
     let next = Number.POSITIVE_INFINITY;
-    for (const list of [...this.#idle.values()]) {
+    for (const [origin, list] of [...this.#idle]) {
+      if (list.length === 0) this.#idle.delete(origin);
       for (const connection of [...list]) {
         if (connection.idleUntil <= now) connection.close();
         else next = Math.min(next, connection.idleUntil);

@@ -5,8 +5,8 @@ import { CONNECTION, CONTENT_LENGTH, internHeaderName, KEEP_ALIVE, OTHER, TRANSF
  * frame in another way is a fault. Owns the part of a line that came without its end.
  */
 export const HEAD_BYTES_MAX = 65_536;
-export const TRAILER_BYTES_MAX = 8_192;
-export const FIELDS_MAX = 256;
+const TRAILER_BYTES_MAX = 8_192;
+const FIELDS_MAX = 256;
 
 const CR = 13;
 const LF = 10;

@@ -5,6 +5,7 @@ import type { Clock, MonoMs } from "../../kernel/clock.ts";
 import type { TimerWheel } from "../../kernel/timer-wheel.ts";
 import { type ConnectOptions, describeConnectError, formatAddress, openSocket } from "./connect.ts";
 import { IDLE_MS_MAX } from "./connection-pool.ts";
+import { HEAD_BYTES_MAX } from "./field-reader.ts";
 import type { UpstreamClient, UpstreamExchange, UpstreamFailure, UpstreamHandler, UpstreamHead, UpstreamRequest, UpstreamTarget } from "./port.ts";
 import { buildRequestHead } from "./request-head.ts";
 import { INFORMATIONAL_MAX } from "./response-reader.ts";
@@ -17,7 +18,6 @@ export interface UndiciUpstreamClientOptions extends ConnectOptions {
 const NO_BYTES = Buffer.alloc(0);
 /** Bodies in several parts up to this size are joined; larger ones are streamed part by part. */
 const JOINED_BYTES_MAX = 65_536;
-const HEAD_BYTES_MAX = 65_536;
 
 /**
  * The same port over undici's dispatcher, kept for comparison and as a second opinion. One undici `Client` per connection, chosen here
@@ -225,8 +225,12 @@ class UndiciExchange implements UpstreamExchange, Dispatcher.DispatchHandler {
 
   resume(): void {
     this.#paused = false;
-    if (this.#ended !== undefined) setImmediate(() => this.#end());
-    else this.#controller?.resume();
+    // The handler is called later, not inside its own call of resume().
+    queueMicrotask(() => {
+      if (this.#done || this.#paused) return;
+      if (this.#ended === undefined) this.#controller?.resume();
+      else this.#end();
+    });
   }
 
   completeFraming(): Buffer {
