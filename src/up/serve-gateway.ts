@@ -2,7 +2,7 @@ import type { RoleFlags } from "../cli/args.ts";
 import { EXIT } from "../cli/cli-io.ts";
 import { formatProblems } from "../config/config-problem.ts";
 import { loadConfigFile, type LoadedConfig } from "../config/load-config.ts";
-import { restartNeeded } from "../config/restart-needed.ts";
+import { settleReload } from "../config/settle-reload.ts";
 import { watchConfig } from "../config/watch-config.ts";
 import type { GatewayConfig } from "../contract/gateway-config.ts";
 import { Gateway } from "../gateway/gateway.ts";
@@ -52,10 +52,14 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
     signal: ports.stop,
     onValid: (next) => {
       for (const warning of next.warnings) log.warn("config.warning", { message: warning });
-      const config = options.extend(next.config);
-      for (const key of restartNeeded(current, config)) log.warn("config.needs_restart", { key });
-      current = config;
-      gateway.applyConfig(config);
+      const settled = settleReload(current, options.extend(next.config));
+      if (settled.kind === "refused") {
+        gateway.refuseConfig(settled.message);
+        return;
+      }
+      for (const key of settled.waiting) log.warn("config.needs_restart", { key });
+      current = settled.config;
+      gateway.applyConfig(settled.config);
     },
     onInvalid: (problems) => gateway.refuseConfig(formatProblems(problems)),
   });

@@ -1,0 +1,51 @@
+import type { GatewayConfig } from "../contract/gateway-config.ts";
+import { formatListen, isLoopback } from "../contract/listen-address.ts";
+
+export type SettledReload =
+  /** `waiting`: keys of the file whose new value is in force from the next start. */
+  | { readonly kind: "apply"; readonly config: GatewayConfig; readonly waiting: readonly string[] }
+  /** The new file is safe for the address that it names, but not for the one that is open. */
+  | { readonly kind: "refused"; readonly message: string };
+
+/**
+ * What of a new, valid file can be in force now. What is opened once stays as it is, and access is judged by the address
+ * that is open, not by the one that the file now names: else a file for loopback would open a public listener.
+ */
+export function settleReload(current: GatewayConfig, next: GatewayConfig): SettledReload {
+  const open = !isLoopback(current.listen.host);
+  if (open && next.auth.mode === "none" && !next.auth.allowInsecure) {
+    return { kind: "refused", message: `auth.mode: \`none\` is refused while ${formatListen(current.listen)} is open; restart to change the address with it` };
+  }
+  const config: GatewayConfig = {
+    ...next,
+    listen: current.listen,
+    dataDir: current.dataDir,
+    coordination: current.coordination,
+    redisUrl: current.redisUrl,
+    databaseUrl: current.databaseUrl,
+    upstreamClient: current.upstreamClient,
+    otel: current.otel,
+    auditEventsMax: current.auditEventsMax,
+    http: { ...next.http, headersTimeoutMs: current.http.headersTimeoutMs, keepAliveMs: current.http.keepAliveMs },
+    // Public by default on loopback only; whether the file says so outright can't be told here, so in doubt it is not.
+    metricsPublic: next.metricsPublic && (!open || !isLoopback(next.listen.host)),
+  };
+  return { kind: "apply", config, waiting: waitingKeys(current, next) };
+}
+
+function waitingKeys(current: GatewayConfig, next: GatewayConfig): string[] {
+  const pairs: readonly (readonly [key: string, current: unknown, next: unknown])[] = [
+    ["listen", formatListen(current.listen), formatListen(next.listen)],
+    ["data_dir", current.dataDir, next.dataDir],
+    ["coordination", current.coordination, next.coordination],
+    ["redis_url", current.redisUrl?.reveal(), next.redisUrl?.reveal()],
+    ["database_url", current.databaseUrl?.reveal(), next.databaseUrl?.reveal()],
+    ["upstream_client", current.upstreamClient, next.upstreamClient],
+    ["otel.endpoint", current.otel?.endpoint, next.otel?.endpoint],
+    ["otel.service_name", current.otel?.serviceName, next.otel?.serviceName],
+    ["audit.max", current.auditEventsMax, next.auditEventsMax],
+    ["http.headers_timeout_s", current.http.headersTimeoutMs, next.http.headersTimeoutMs],
+    ["http.keep_alive_s", current.http.keepAliveMs, next.http.keepAliveMs],
+  ];
+  return pairs.filter(([, before, after]) => before !== after).map(([key]) => key);
+}
