@@ -20,7 +20,7 @@ export function normaliseEngineError(
     return isJsonType(contentType) ? null : text;
   }
   const said = isJsonObject(value) ? flatError(value) : undefined;
-  const original = text === "" ? {} : { upstream_body: visible(text) };
+  const original = text === "" || tellsOfInside(text) ? {} : { upstream_body: visible(text) };
   const error = {
     message:
       said?.message ?? (text === "" ? `the engine answered ${status} without a body` : `the engine answered ${status}`),
@@ -70,3 +70,7 @@ function visible(text: string): string {
   const short = text.length > ORIGINAL_CHARS_MAX ? `${text.slice(0, ORIGINAL_CHARS_MAX)}…` : text;
   return short.replace(/\p{Cc}/gu, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
+
+/** A stack trace, a file path or a private address is for the engine's operator, not for its callers. */
+const INSIDE = /Traceback \(most recent call last\)|\bFile "|\bat .{1,200}:\d+:\d+|(?:^|[\s"'(=])\/(?:[\w.-]+\/)+[\w.-]+|\b[A-Z]:\\|\b(?:10|127|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2,3}\b/;
+const tellsOfInside = (text: string): boolean => INSIDE.test(text.slice(0, ORIGINAL_CHARS_MAX));

@@ -21,7 +21,7 @@ import type { CallDeps } from "./call-deps.ts";
 import { codeOfCause, refusalOf, retryCauseOf } from "./call-failure.ts";
 import { recordCall } from "./call-record.ts";
 import { ClientAnswer } from "./client-answer.ts";
-import type { ClientWriter } from "./client-writer.ts";
+import { cutIfNotTaken, type ClientWriter } from "./client-writer.ts";
 import type { PreparedRequest } from "./prepared-request.ts";
 import { buildUpstreamRequest, injectsUsage } from "./upstream-request.ts";
 import { WaitingNotes } from "./waiting-notes.ts";
@@ -256,7 +256,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#attempt = attempt;
     attempt.exchange = this.#deps.client.exchange(
       endpoint.target,
-      buildUpstreamRequest(this.#upstream, endpoint, this.#request, this.#context, this.#span),
+      buildUpstreamRequest(this.#upstream, endpoint, this.#request, this.#context, this.#span, this.dispatchedAt),
       attempt,
     );
     this.#schedule();
@@ -421,6 +421,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       attempts: this.#attempts,
       span: this.#span,
     });
+    cutIfNotTaken(this.#context.res, this.#deps.clock, this.#deps.wheel, this.#upstream.settings.timeouts.writeStallMs, () => this.#metrics.clientStalls.inc());
     this.#onEnded();
   }
 

@@ -1,5 +1,7 @@
 import { STATUS_CODES, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import { asMono, type Clock, type MonoMs } from "../../kernel/clock.ts";
+import type { TimerWheel } from "../../kernel/timer-wheel.ts";
 
 const JOINED_BYTES_MAX = 16 * 1024;
 
@@ -152,4 +154,26 @@ function pairs(flat: readonly string[]): [string, string][] {
   const list: [string, string][] = [];
   for (let i = 0; i + 1 < flat.length; i += 2) list.push([flat[i] ?? "", flat[i + 1] ?? ""]);
   return list;
+}
+
+/**
+ * The engine is done and the answer waits in the socket: a client that takes nothing of it for `stallMs` is cut, so that it
+ * holds memory and a connection no longer than that.
+ */
+export function cutIfNotTaken(res: ServerResponse, clock: Clock, wheel: TimerWheel, stallMs: number, onCut: () => void): void {
+  const socket = res.socket;
+  if (socket === null || socket.writableLength === 0) return;
+  let sent = socket.bytesWritten - socket.writableLength;
+  const look = (now: MonoMs): void => {
+    if (res.writableFinished || socket.destroyed) return;
+    const sentNow = socket.bytesWritten - socket.writableLength;
+    if (sentNow === sent) {
+      onCut();
+      socket.destroy();
+      return;
+    }
+    sent = sentNow;
+    wheel.add(asMono(now + stallMs), look);
+  };
+  wheel.add(asMono(clock.mono() + stallMs), look);
 }

@@ -1,5 +1,6 @@
 import { forwardRequestHeaders } from "../../decide/http/forward-headers.ts";
 import { setMembers, spliceBody, type ScannedObject } from "../../decide/http/json-splice.ts";
+import type { MonoMs } from "../../kernel/clock.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import type { RequestSpan } from "../trace/tracer.ts";
 import type { UpstreamRequest } from "../upstream/port.ts";
@@ -26,24 +27,28 @@ export function buildUpstreamRequest(
   request: PreparedRequest,
   context: RequestContext,
   span: RequestSpan | null,
+  now: MonoMs,
 ): UpstreamRequest {
   const { settings, adapter } = upstream;
   const http = settings.kind === "http";
   const members = request.scan === null ? [] : newMembers(upstream, endpoint, request, request.scan);
   const spliced = members.length === 0 || request.scan === null ? null : spliceBody(request.chunks, setMembers(request.scan, members));
+  const headers = forwardRequestHeaders(context.req.rawHeaders, {
+    mode: http ? "http" : "engine",
+    extra: upstream.forwardHeaders,
+    host: endpoint.hostHeader,
+    requestId: context.requestId,
+    engineAuth: upstream.engineAuth,
+    via: context.req.httpVersionMinor === 1 ? VIA_1_1 : VIA_1_0,
+    forwarded: http ? { for: context.req.socket.remoteAddress ?? "unknown", proto: "http", host: context.req.headers.host } : null,
+    traceparent: span?.traceparent(),
+  });
+  // What is left of the client's own deadline, for an engine or a gateway behind this one that can spend it.
+  if (request.deadline !== undefined) headers.push("x-request-timeout-ms", String(Math.max(1, Math.floor(request.deadline - now))));
   return {
     method: request.method,
     path: endpoint.basePath + (http ? request.path : adapter.enginePath(request.path)) + request.query,
-    headers: forwardRequestHeaders(context.req.rawHeaders, {
-      mode: http ? "http" : "engine",
-      extra: upstream.forwardHeaders,
-      host: endpoint.hostHeader,
-      requestId: context.requestId,
-      engineAuth: upstream.engineAuth,
-      via: context.req.httpVersionMinor === 1 ? VIA_1_1 : VIA_1_0,
-      forwarded: http ? { for: context.req.socket.remoteAddress ?? "unknown", proto: "http", host: context.req.headers.host } : null,
-      traceparent: span?.traceparent(),
-    }),
+    headers,
     body: spliced === null ? request.chunks : spliced.chunks,
     bodyBytes: spliced === null ? request.bytes : spliced.bytes,
     freshConnection: !request.idempotent,
