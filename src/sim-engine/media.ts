@@ -1,5 +1,5 @@
 import { hashText, mix, outputWord, tokenCount } from "./token-text.ts";
-import { numberOf, textOf, type Json, type JsonObject } from "./json.ts";
+import { countOf, textOf, type Json, type JsonObject } from "./json.ts";
 import type { MultipartForm } from "./multipart.ts";
 
 /** A piece of work whose answer is not text tokens of a chat. */
@@ -103,7 +103,7 @@ function transcriptAs(format: string, text: string, seconds: number, usage: Json
 
 export function image(body: JsonObject): MediaRequest {
   const prompt = textOf(body["prompt"]) ?? "";
-  const count = Math.min(10, Math.max(1, numberOf(body["n"]) ?? 1));
+  const count = countOf(body["n"], 1, 10) ?? 1;
   const stream = body["stream"] === true;
   return {
     stream,

@@ -1,5 +1,5 @@
 import type { Refusal } from "./error-bodies.ts";
-import { isArray, isObject, numberOf, textOf, type Json, type JsonObject } from "./json.ts";
+import { isArray, isObject, countOf, numberOf, textOf, type Json, type JsonObject } from "./json.ts";
 import type { SimDialect } from "./options.ts";
 import { tokenCount } from "./token-text.ts";
 
@@ -25,6 +25,9 @@ export interface GenerationRequest {
 export type GenerationOutcome =
   | { readonly kind: "ok"; readonly request: GenerationRequest }
   | { readonly kind: "refused"; readonly refusal: Refusal };
+
+const CHOICES_MAX = 128;
+const LOGPROBS_MAX = 20;
 
 const refuse = (refusal: Refusal): GenerationOutcome => ({ kind: "refused", refusal });
 
@@ -56,9 +59,11 @@ export function parseGeneration(
       promptText,
       promptTokens,
       maxTokens:
-        limit === undefined || limit < 0 ? undefined : Math.min(limit, Math.max(1, contextTokens - promptTokens)),
+        limit === undefined || limit < 0
+          ? undefined
+          : Math.min(Math.floor(limit), Math.max(1, contextTokens - promptTokens)),
       stop: (isArray(stop) ? stop : [stop]).flatMap((text) => textOf(text) ?? []),
-      n: Math.min(128, Math.max(1, numberOf(body["n"]) ?? 1)) * (kind === "completions" ? prompts.length : 1),
+      n: (countOf(body["n"], 1, CHOICES_MAX) ?? 1) * (kind === "completions" ? prompts.length : 1),
       includeUsage: options["include_usage"] === true,
       continuousUsage: options["include_usage"] === true && options["continuous_usage_stats"] === true,
       tools: isArray(body["tools"]) && !endsWithToolResult(body) ? body["tools"] : [],
@@ -75,8 +80,8 @@ function maxTokensOf(kind: GenerationKind, body: JsonObject): number | undefined
 }
 
 function logprobsOf(kind: GenerationKind, body: JsonObject): number | undefined {
-  if (kind === "chat" && body["logprobs"] === true) return numberOf(body["top_logprobs"]) ?? 0;
-  return kind === "completions" ? numberOf(body["logprobs"]) : undefined;
+  if (kind === "chat" && body["logprobs"] === true) return countOf(body["top_logprobs"], 0, LOGPROBS_MAX) ?? 0;
+  return kind === "completions" ? countOf(body["logprobs"], 0, LOGPROBS_MAX) : undefined;
 }
 
 /** One text for each prompt; a conversation is one. */

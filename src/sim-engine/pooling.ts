@@ -1,5 +1,5 @@
 import { hashText, mix, tokenCount } from "./token-text.ts";
-import { isArray, isObject, numberOf, textOf, type Json, type JsonObject } from "./json.ts";
+import { isArray, isObject, countOf, textOf, type Json, type JsonObject } from "./json.ts";
 import type { Refusal } from "./error-bodies.ts";
 import type { SimDialect } from "./options.ts";
 
@@ -16,6 +16,7 @@ export type PoolingOutcome =
   | { readonly kind: "refused"; readonly refusal: Refusal };
 
 const DIMENSIONS = 64;
+const DIMENSIONS_MAX = 8_192;
 
 const missing = (dialect: SimDialect, field: string, body: JsonObject): PoolingOutcome => ({
   kind: "refused",
@@ -77,7 +78,7 @@ function embeddings(dialect: SimDialect, body: JsonObject): PoolingOutcome {
       refusal: { status: 400, type: dialect === "vllm" ? "BadRequestError" : "invalid_request_error", message },
     };
   }
-  const dimensions = numberOf(body["dimensions"]) ?? DIMENSIONS;
+  const dimensions = countOf(body["dimensions"], 1, DIMENSIONS_MAX) ?? DIMENSIONS;
   const base64 = body["encoding_format"] === "base64";
   const promptTokens = total(inputs);
   const vector = (text: string): Json => {
@@ -130,7 +131,7 @@ function rerank(dialect: SimDialect, body: JsonObject): PoolingOutcome {
   const ranked = documents
     .map(({ text }, index) => ({ index, text, relevance_score: relevance(query, text) }))
     .toSorted((a, b) => b.relevance_score - a.relevance_score || a.index - b.index)
-    .slice(0, numberOf(body["top_n"]) ?? documents.length);
+    .slice(0, countOf(body["top_n"], 0, documents.length) ?? documents.length);
   const promptTokens = tokenCount(query) * documents.length + total(documents);
   return {
     kind: "ok",

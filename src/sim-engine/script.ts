@@ -150,6 +150,8 @@ const KEYS: Readonly<Record<keyof SimAction, "number" | "boolean" | "string" | "
 
 export const SIM_ACTIONS: readonly string[] = Object.keys(KEYS);
 
+const NUMBER_MAX = 1e12;
+
 const CHOICES: Readonly<Partial<Record<keyof SimAction, readonly string[]>>> = {
   lineEnding: ["\n", "\r\n", "\r", "mixed"],
   cut: ["fin", "rst", "chunkedEnd"],
@@ -162,6 +164,18 @@ export type Parsed<T> =
   | { readonly kind: "ok"; readonly value: T }
   | { readonly kind: "wrong"; readonly message: string };
 
+const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+// Line ends and NUL would end the header; the keys for wrong framing are the way to send such bytes.
+const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
+
+const isHeaders = (value: Json | undefined): boolean =>
+  isObject(value) &&
+  Object.entries(value).every(
+    ([name, of]) =>
+      HEADER_NAME.test(name) &&
+      (isArray(of) ? of : [of]).every((text) => typeof text === "string" && HEADER_VALUE.test(text)),
+  );
+
 /** Unknown keys and wrong types are refused: a test with a misspelt action would pass for the wrong reason. */
 export function parseAction(raw: Json | undefined): Parsed<SimAction> {
   if (!isObject(raw)) return { kind: "wrong", message: "an action is an object" };
@@ -170,6 +184,15 @@ export function parseAction(raw: Json | undefined): Parsed<SimAction> {
     if (type === undefined) return { kind: "wrong", message: `unknown action: ${key}` };
     if (type !== "any" && (typeof value !== type || value === null))
       return { kind: "wrong", message: `${key} must be of type ${type}` };
+    if (typeof value === "number" && !(value >= 0 && value <= NUMBER_MAX)) {
+      return { kind: "wrong", message: `${key} must be from 0 to ${NUMBER_MAX}` };
+    }
+    if ((key === "headers" || key === "trailers") && !isHeaders(value)) {
+      return { kind: "wrong", message: `${key} must hold header names and values` };
+    }
+    if (key === "status" && !(Number.isInteger(value) && Number(value) >= 200 && Number(value) <= 999)) {
+      return { kind: "wrong", message: "status must be a whole number from 200 to 999" };
+    }
     const choices = CHOICES[key as keyof SimAction];
     if (choices !== undefined && !(typeof value === "string" && choices.includes(value)))
       return { kind: "wrong", message: `${key} must be one of ${JSON.stringify(choices)}` };

@@ -6,7 +6,8 @@ import type { LedgerView, SimLedger } from "./ledger.ts";
 import { Ledger } from "./ledger.ts";
 import { KEEP_ALIVE_MS, type SimEngineOptions } from "./options.ts";
 import { RequestHandler } from "./request-handler.ts";
-import type { SimRule } from "./script.ts";
+import type { Json } from "./json.ts";
+import { parseRules, type SimRule } from "./script.ts";
 
 export type { SimEngineOptions } from "./options.ts";
 export type { LedgerView, SimLedger } from "./ledger.ts";
@@ -16,7 +17,7 @@ export interface SimEngine extends AsyncDisposable {
   /** `http://host:port`, without a slash at the end. */
   readonly url: string;
   readonly port: number;
-  /** Applies to coming requests, after the rules that are there. */
+  /** Applies to coming requests, after the rules that are there. Throws when the rule is wrong. */
   script(rule: SimRule): void;
   /** Removes all rules and every state that they set. */
   clearScript(): void;
@@ -69,7 +70,11 @@ export async function startSimEngine(options: SimEngineOptions): Promise<SimEngi
   return {
     url: `http://${host.includes(":") ? `[${host}]` : host}:${port}`,
     port,
-    script: (rule) => handler.addRule(rule),
+    script: (rule) => {
+      const checked = parseRules(rule as unknown as Json);
+      if (checked.kind === "wrong") throw new RangeError(checked.message);
+      handler.addRule(rule);
+    },
     clearScript: () => handler.clearScript(),
     ledger: () => ledger.read(),
     resetLedger: () => ledger.reset(),

@@ -32,6 +32,7 @@ export class HttpSink implements Sink {
   constructor(request: IncomingMessage, response: ServerResponse) {
     this.#response = response;
     this.#bare = request.method === "HEAD";
+    response.on("error", () => {}); // A write after the client left; the close event tells of it.
   }
 
   head(status: number, headers: HeaderList, length: number | undefined): void {
