@@ -39,7 +39,7 @@ CLASS_BYTES.forEach((bytes, index) => {
 export const START = 0;
 export const VALUE = 1;
 export const VALUE_OR_END = 2;
-export const KEY = 3;
+const KEY = 3;
 export const KEY_OR_END = 4;
 export const COLON = 5;
 export const AFTER_IN_ARRAY = 6;
@@ -59,7 +59,7 @@ const FIRST_LITERAL = 18;
 
 // What is more than a change of state.
 export const FIRST_ACTION = 64;
-export const FAIL = 64;
+const FAIL = 64;
 export const OPEN_OBJECT = 65;
 export const OPEN_ARRAY = 66;
 export const CLOSE = 67;

@@ -10,7 +10,12 @@
  *   - bytes that are not UTF-8 are not looked for.
  */
 
-import {
+import * as automaton from "./json-automaton.ts";
+import * as strings from "./json-strings.ts";
+import { plainKeyIndex, prepareKeys, type WantedKeys } from "./json-wanted-keys.ts";
+
+// An imported binding is loaded at each use; constants of this module are part of the compiled loop, which is a third faster.
+const {
   CLASS_SHIFT,
   CLASSES,
   START,
@@ -33,9 +38,8 @@ import {
   STRING_VALUE,
   STRING_KEY,
   TABLE,
-} from "./json-automaton.ts";
-import { BACKSLASH, HEX_DIGIT, LETTER_U, QUOTE, shortStringEnd, SIMPLE_ESCAPE, stretchEnd } from "./json-strings.ts";
-import { plainKeyIndex, prepareKeys, type WantedKeys } from "./json-wanted-keys.ts";
+} = automaton;
+const { BACKSLASH, HEX_DIGIT, LETTER_U, QUOTE, shortStringEnd, SIMPLE_ESCAPE, stretchEnd } = strings;
 
 export interface JsonField {
   /** Absolute byte offsets of the value in the whole body; `end` is behind its last byte. */
