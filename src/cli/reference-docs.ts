@@ -41,7 +41,8 @@ file is read, so a variable can't add keys. A value that is one reference and no
 Inside \`[ ]\` and \`{ }\` a reference needs quotes.
 
 The file is read again when it changes and on SIGHUP. A valid one is in force for new requests at once; an invalid one is refused with
-a log line, and the old one stays. \`listen\`, \`data_dir\`, \`coordination\`, \`redis_url\`, \`database_url\`, \`upstream_client\` and \`otel\` wait for the next start.
+a log line, and the old one stays. \`listen\`, \`data_dir\`, \`coordination\`, \`redis_url\`, \`database_url\`, \`upstream_client\`, \`otel\`, \`audit\`,
+\`http.headers_timeout_s\` and \`http.keep_alive_s\` wait for the next start.
 
 ${sections.join("\n")}`;
 }
