@@ -50,6 +50,7 @@ export class EndpointWatch {
   #breaker: BreakerState = "closed";
   readonly #busy = new Set<"metrics" | "health" | "models">();
   #warnedMetrics = false;
+  #probeMissing = false;
 
   constructor(upstream: Upstream, endpoint: Endpoint, deps: WatchDeps) {
     this.#upstream = upstream;
@@ -116,8 +117,8 @@ export class EndpointWatch {
     const { adapter } = this.#upstream;
     const endpoint = this.#endpoint;
     const lingering = endpoint.lingers.length > 0;
-    const probe = adapter.busyProbe;
-    const path = lingering && probe !== null ? probe.path : adapter.metricsPath;
+    const probe = lingering && !this.#probeMissing ? adapter.busyProbe : null;
+    const path = probe?.path ?? adapter.metricsPath;
     const startedAt = this.#deps.clock.mono();
     this.#metricsDue = startedAt + (endpoint.inFlight > 0 ? METRICS_BUSY_MS : METRICS_IDLE_MS);
     if (lingering) this.#metricsDue = startedAt;
@@ -125,11 +126,14 @@ export class EndpointWatch {
     const settled = [...endpoint.running].filter((call) => startedAt - call.dispatchedAt > COUNTED_AFTER_MS);
     const ownAtStart = endpoint.ownBusy;
     const fetched = await this.#get(path, METRICS_TIMEOUT_MS);
-    if (this.#stopped || fetched.kind !== "answer" || fetched.status !== 200) return;
+    if (this.#stopped || fetched.kind !== "answer") return;
+    // Started without that page (llama.cpp's can be turned off): the metrics tell the same, a little later.
+    if (probe !== null && fetched.status !== 200) this.#probeMissing = true;
+    if (fetched.status !== 200) return;
     const now = this.#deps.clock.mono();
     const stillRunning = settled.filter((call) => endpoint.running.has(call)).length;
     const ownMost = Math.max(ownAtStart, endpoint.ownBusy);
-    if (lingering && probe !== null) {
+    if (probe !== null) {
       const busy = probe.read(fetched.body);
       if (busy !== undefined) this.#applyBusy(busy, stillRunning, ownMost, now);
       return;
