@@ -123,7 +123,7 @@ const loads: { name: string; engine: EngineName; page: string; expect: EngineLoa
     page: "llamacpp:kv_cache_usage_ratio 0.4\nllamacpp:prompt_tokens_total 68\n",
     expect: { ...NO_LOAD, kvUse: 0.4 },
   },
-  { name: "tei", engine: "tei", page: TEI, expect: { ...NO_LOAD, waiting: 3, steps: 8 } },
+  { name: "tei", engine: "tei", page: TEI, expect: { ...NO_LOAD, waiting: 3 } },
 ];
 for (const row of loads)
   test(`an engine's load is read: ${row.name} [10.R2]`, () => assert.deepEqual(load(row.engine, row.page), row.expect));

@@ -20,7 +20,7 @@ export const tei: EngineAdapter = {
   metricsPath: "/metrics",
   readLoad(samples) {
     const series = new MetricSeries(samples);
-    return { ...NO_LOAD, waiting: series.sum("te_queue_size"), steps: series.sum("te_batch_next_size_count") };
+    return { ...NO_LOAD, waiting: series.sum("te_queue_size") };
   },
   stopsAbandoned: { streamed: true, nonStreamed: true },
   busyProbe: null,
