@@ -234,6 +234,14 @@ test("hanging after the head, without a head and after some tokens holds the slo
   );
 });
 
+test("an answer can stand still in the middle of its body", async () => {
+  await using engine = await start();
+  const half = (received: Buffer): boolean => received.length - received.indexOf("\r\n\r\n") - 4 >= 60;
+  const answer = await whole(engine, { hangAfterBytes: 60 }, half);
+  assert.deepEqual([answer.end, bodyOf(answer).length], ["open", 60]);
+  await until(engine, (ledger) => ledger.aborted === 1 && ledger.inSlotNow === 0);
+});
+
 test("a hung engine is healthy, its figures stand still, and it goes on when the script is deleted", async () => {
   await using engine = await start();
   const call = streamed(engine, { hangWhileHealthy: true });

@@ -13,6 +13,7 @@ const RAW_KEYS: readonly (keyof SimAction)[] = [
   "slowLorisMs",
   "cutBeforeHead",
   "cutAfterBytes",
+  "hangAfterBytes",
   "trailers",
   "wrongFraming",
   "flood1xx",
@@ -37,6 +38,8 @@ export class RawSink implements Sink {
   #bodyBytes = 0;
   #sending = false;
   #ended = false;
+  /** The script lets nothing more out; only the client can end the connection. */
+  #held = false;
   #gone = false;
   #finish: (() => void) | undefined;
   #lost: ((by: LostBy) => void) | undefined;
@@ -115,6 +118,13 @@ export class RawSink implements Sink {
   }
 
   #body(bytes: Buffer): void {
+    const holdAt = this.#action.hangAfterBytes;
+    if (holdAt !== undefined && this.#bodyBytes + bytes.length >= holdAt) {
+      this.#push(bytes.subarray(0, Math.max(0, holdAt - this.#bodyBytes)));
+      this.#bodyBytes = holdAt;
+      this.#held = true;
+      return;
+    }
     const limit = this.#action.cutAfterBytes;
     if (limit !== undefined && this.#bodyBytes + bytes.length >= limit) {
       this.#push(bytes.subarray(0, Math.max(0, limit - this.#bodyBytes)));
@@ -131,6 +141,7 @@ export class RawSink implements Sink {
       const trailers = Object.entries(this.#action.trailers ?? {}).map(([name, value]) => `${name}: ${value}\r\n`);
       this.#body(Buffer.from(`0\r\n${trailers.join("")}\r\n`));
     }
+    if (this.#held) return;
     this.#ended = true;
     this.#pump();
   }
@@ -171,7 +182,7 @@ export class RawSink implements Sink {
   }
 
   #push(bytes: Buffer): void {
-    if (this.#gone || this.#ended || bytes.length === 0) return;
+    if (this.#gone || this.#ended || this.#held || bytes.length === 0) return;
     this.#queue.push(bytes);
     this.#pump();
   }

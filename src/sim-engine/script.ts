@@ -41,6 +41,7 @@ export interface SimAction {
   // Bytes.
   readonly cutBeforeHead?: boolean;
   readonly cutAfterBytes?: number;
+  readonly hangAfterBytes?: number;
   readonly cut?: "fin" | "rst" | "chunkedEnd";
   readonly chunkBytes?: number;
   readonly chunkGapMs?: number;
@@ -126,6 +127,7 @@ const KEYS: Readonly<Record<keyof SimAction, "number" | "boolean" | "string" | "
   cutAfterEvents: "number",
   cutBeforeHead: "boolean",
   cutAfterBytes: "number",
+  hangAfterBytes: "number",
   cut: "string",
   chunkBytes: "number",
   chunkGapMs: "number",

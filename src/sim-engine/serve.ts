@@ -41,6 +41,8 @@ const FLAGS = {
   seed: { type: "string", default: "1" },
 } as const;
 
+const FLAG_OF: Readonly<Record<string, string>> = { prefillTps: "prefill-tps", decodeTps: "decode-tps" };
+
 export function parseSimArguments(argv: readonly string[]): SimArguments {
   let values;
   try {
@@ -61,7 +63,7 @@ export function parseSimArguments(argv: readonly string[]): SimArguments {
   };
   for (const [name, value] of Object.entries(numbers)) {
     if (!Number.isFinite(value) || value < 0)
-      return { kind: "usage", message: `${name} must be a number of at least 0` };
+      return { kind: "usage", message: `--${FLAG_OF[name] ?? name} must be a number of at least 0` };
   }
   if (!Number.isInteger(numbers.slots) || numbers.slots < 1)
     return { kind: "usage", message: "--slots must be a whole number of at least 1" };
