@@ -28,8 +28,14 @@ const spoilt = (name: string, bytes: string, method?: "HEAD"): MalformedResponse
 
 export const MALFORMED_RESPONSES: readonly MalformedResponse[] = [
   // Two ways to frame the body.
-  refused("Content-Length, then Transfer-Encoding", `${OK}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n${LEFTOVER}`),
-  refused("Transfer-Encoding, then Content-Length", `${OK}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n${LEFTOVER}`),
+  refused(
+    "Content-Length, then Transfer-Encoding",
+    `${OK}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n${LEFTOVER}`,
+  ),
+  refused(
+    "Transfer-Encoding, then Content-Length",
+    `${OK}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n${LEFTOVER}`,
+  ),
   refused("two lengths that differ", `${OK}Content-Length: 0\r\nContent-Length: 8\r\n\r\n${LEFTOVER}`),
   refused("two equal lengths", `${OK}Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc`),
   refused("a list of lengths", `${OK}Content-Length: 3, 3\r\n\r\nabc`),
@@ -93,8 +99,14 @@ export const MALFORMED_RESPONSES: readonly MalformedResponse[] = [
   refused("a header line without an end", `${OK}X-A: ${"a".repeat(70_000)}`),
   refused("300 headers", `${OK}${"X-A: b\r\n".repeat(300)}Content-Length: 3\r\n\r\nabc`),
   // Informational answers.
-  refused("a flood of 103", `${"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(100)}${OK}Content-Length: 3\r\n\r\nabc`),
-  refused("a switch of protocols", `HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n${LEFTOVER}`),
+  refused(
+    "a flood of 103",
+    `${"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(100)}${OK}Content-Length: 3\r\n\r\nabc`,
+  ),
+  refused(
+    "a switch of protocols",
+    `HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n${LEFTOVER}`,
+  ),
   // Chunks.
   refused("a chunk size with 0x", `${CHUNKED}0x3\r\nabc\r\n0\r\n\r\n`),
   refused("a chunk size with plus", `${CHUNKED}+3\r\nabc\r\n0\r\n\r\n`),

@@ -1,4 +1,13 @@
-import type { PayloadSpans, UpstreamClient, UpstreamError, UpstreamExchange, UpstreamHandler, UpstreamHead, UpstreamRequest, UpstreamTarget } from "../gateway/upstream/port.ts";
+import type {
+  PayloadSpans,
+  UpstreamClient,
+  UpstreamError,
+  UpstreamExchange,
+  UpstreamHandler,
+  UpstreamHead,
+  UpstreamRequest,
+  UpstreamTarget,
+} from "../gateway/upstream/port.ts";
 
 export type ExchangeEnd =
   | { readonly kind: "end"; readonly trailers: readonly string[] }
@@ -124,7 +133,12 @@ export const aPost = (path: string, body: Buffer | readonly Buffer[]): UpstreamR
   return aRequest(path, { method: "POST", body: parts, bodyBytes: parts.reduce((sum, part) => sum + part.length, 0) });
 };
 
-export function startExchange(client: UpstreamClient, target: UpstreamTarget, request: UpstreamRequest, options: RecorderOptions = {}): ExchangeRecorder {
+export function startExchange(
+  client: UpstreamClient,
+  target: UpstreamTarget,
+  request: UpstreamRequest,
+  options: RecorderOptions = {},
+): ExchangeRecorder {
   const recorder = new ExchangeRecorder(options);
   recorder.exchange = client.exchange(target, request, recorder);
   return recorder;

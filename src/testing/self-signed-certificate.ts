@@ -3,7 +3,12 @@ import { generateKeyPairSync, sign } from "node:crypto";
 // Just enough of DER (X.690) and X.509 (RFC 5280) for a certificate that a test server may use.
 const der = (tag: number, ...content: (Buffer | string)[]): Buffer => {
   const body = Buffer.concat(content.map((part) => (typeof part === "string" ? Buffer.from(part, "latin1") : part)));
-  const length = body.length < 128 ? Buffer.from([body.length]) : body.length < 256 ? Buffer.from([0x81, body.length]) : Buffer.from([0x82, body.length >> 8, body.length & 255]);
+  const length =
+    body.length < 128
+      ? Buffer.from([body.length])
+      : body.length < 256
+        ? Buffer.from([0x81, body.length])
+        : Buffer.from([0x82, body.length >> 8, body.length & 255]);
   return Buffer.concat([Buffer.from([tag]), length, body]);
 };
 const sequence = (...content: Buffer[]): Buffer => der(0x30, ...content);

@@ -47,7 +47,11 @@ export function formatAddress(ip: string, port: number): string {
 }
 
 /** Why no connection came about, in words without stack or secrets. */
-export function describeConnectError(error: Error | undefined, target: UpstreamTarget, attempts: readonly string[]): string {
+export function describeConnectError(
+  error: Error | undefined,
+  target: UpstreamTarget,
+  attempts: readonly string[],
+): string {
   const tried = attempts.length > 0 ? ` (tried ${attempts.join(", ")})` : "";
   return `cannot connect to ${target.hostname} port ${target.port}: ${reasonOf(error)}${tried}`;
 }

@@ -83,7 +83,8 @@ export class ConnectionPool {
         else next = Math.min(next, connection.idleUntil);
       }
     }
-    if (this.#sweep === undefined && next < Number.POSITIVE_INFINITY) this.#sweep = this.#wheel.add(next as MonoMs, (at) => this.#closeExpired(at));
+    if (this.#sweep === undefined && next < Number.POSITIVE_INFINITY)
+      this.#sweep = this.#wheel.add(next as MonoMs, (at) => this.#closeExpired(at));
   }
 
   /** An idle gateway does not wake up. */

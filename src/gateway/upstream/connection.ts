@@ -150,7 +150,14 @@ export class Connection implements ExchangeCarrier {
 
   /** Ends the exchange with "connect" when the connection did not come about in time. */
   expireConnect(): void {
-    this.#fail("connect", describeConnectError(new Error(`no connection within ${this.target.connectTimeoutMs} ms`), this.target, this.attempts));
+    this.#fail(
+      "connect",
+      describeConnectError(
+        new Error(`no connection within ${this.target.connectTimeoutMs} ms`),
+        this.target,
+        this.attempts,
+      ),
+    );
   }
 
   get connected(): boolean {

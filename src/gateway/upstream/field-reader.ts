@@ -19,7 +19,8 @@ const NO_FIELDS: readonly string[] = [];
 
 // tchar of RFC 9110, and what a field value or a reason may hold (no controls but HTAB).
 const IS_TOKEN = new Uint8Array(256);
-for (const char of "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") IS_TOKEN[char.charCodeAt(0)] = 1;
+for (const char of "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+  IS_TOKEN[char.charCodeAt(0)] = 1;
 const IS_TEXT = new Uint8Array(256).fill(1, SP);
 IS_TEXT[HTAB] = 1;
 IS_TEXT[127] = 0;
@@ -105,7 +106,7 @@ export class FieldReader {
   #completeLine(bytes: Buffer, start: number, end: number): number {
     const lineEnd = bytes.indexOf(LF, start);
     const stop = lineEnd === -1 || lineEnd >= end ? end : lineEnd + 1;
-    if (!this.#keep(bytes, start, stop) || stop === end && bytes[end - 1] !== LF) return stop;
+    if (!this.#keep(bytes, start, stop) || (stop === end && bytes[end - 1] !== LF)) return stop;
     const line = this.#line as Buffer;
     const length = this.#lineLength;
     this.#lineLength = 0;
@@ -147,7 +148,9 @@ export class FieldReader {
   #readStatus(bytes: Buffer, start: number, end: number): number {
     // "HTTP/1.1 200" and its CR LF: 14 bytes at least. Waiting for them keeps the checks below free of ends.
     if (end - start < 14) {
-      return bytes.indexOf(LF, start) !== -1 && bytes.indexOf(LF, start) < end ? this.#fail("the status line is malformed") : INCOMPLETE;
+      return bytes.indexOf(LF, start) !== -1 && bytes.indexOf(LF, start) < end
+        ? this.#fail("the status line is malformed")
+        : INCOMPLETE;
     }
     for (let i = 0; i < STATUS_START.length; i += 1) {
       if (bytes[start + i] !== STATUS_START[i]) return this.#fail("the answer does not begin with HTTP/1.");
@@ -157,7 +160,8 @@ export class FieldReader {
     const tens = digit(bytes, start + 10);
     const ones = digit(bytes, start + 11);
     if (minor < 0 || minor > 1) return this.#fail("the version is neither HTTP/1.1 nor HTTP/1.0");
-    if (bytes[start + 8] !== SP || hundreds < 1 || hundreds > 5 || tens < 0 || ones < 0) return this.#fail("the status line is malformed");
+    if (bytes[start + 8] !== SP || hundreds < 1 || hundreds > 5 || tens < 0 || ones < 0)
+      return this.#fail("the status line is malformed");
     let pos = start + 12;
     if (bytes[pos] === SP) pos = skipText(bytes, pos, end);
     const next = this.#lineEnd(bytes, pos, end);
@@ -191,7 +195,14 @@ export class FieldReader {
     return this.#takeField(bytes, start, nameEnd, hash, valueStart, valueEnd) ? next : FAULT;
   }
 
-  #takeField(bytes: Buffer, start: number, nameEnd: number, hash: number, valueStart: number, valueEnd: number): boolean {
+  #takeField(
+    bytes: Buffer,
+    start: number,
+    nameEnd: number,
+    hash: number,
+    valueStart: number,
+    valueEnd: number,
+  ): boolean {
     if (this.fields === NO_FIELDS) this.fields = [];
     if (this.fields.length >= FIELDS_MAX * 2) {
       this.fault = "too many header lines";
@@ -208,7 +219,8 @@ export class FieldReader {
     switch (kind) {
       case CONTENT_LENGTH:
         if (this.contentLength !== -1) this.fault = "more than one Content-Length";
-        else if (!/^[0-9]{1,16}$/.test(value) || Number(value) > Number.MAX_SAFE_INTEGER) this.fault = "Content-Length is not a number";
+        else if (!/^[0-9]{1,16}$/.test(value) || Number(value) > Number.MAX_SAFE_INTEGER)
+          this.fault = "Content-Length is not a number";
         else if (this.chunked) this.fault = "Content-Length together with Transfer-Encoding";
         else this.contentLength = Number(value);
         return;

@@ -14,7 +14,11 @@ function makeUnit(stream: number): Buffer {
   for (let i = 0, seed = stream + 1; i < 300; i += 1) {
     seed = (Math.imul(seed, 1_103_515_245) + 12_345) >>> 0;
     const size = 20 + (seed % 2_500);
-    parts.push(Buffer.from(`${size.toString(16)}\r\n`), Buffer.alloc(size, `${stream}:${i}:${seed};`), Buffer.from("\r\n"));
+    parts.push(
+      Buffer.from(`${size.toString(16)}\r\n`),
+      Buffer.alloc(size, `${stream}:${i}:${seed};`),
+      Buffer.from("\r\n"),
+    );
   }
   return Buffer.concat(parts);
 }
@@ -44,7 +48,7 @@ class ComparingSink extends Writable {
   }
 
   #compare(bytes: Buffer): void {
-    for (let at = 0; at < bytes.length; ) {
+    for (let at = 0; at < bytes.length;) {
       const from = this.taken % this.#unit.length;
       const length = Math.min(bytes.length - at, this.#unit.length - from);
       if (bytes.compare(this.#unit, from, from + length, at, at + length) !== 0) this.wrongBytes += length;
@@ -55,7 +59,13 @@ class ComparingSink extends Writable {
 }
 
 /** What the relay does: one write per read, a pause when the sink is full, and word about bytes it still needs. */
-function relayInto(client: UpstreamClient, port: number, stream: number, sink: ComparingSink, tellsRetained: boolean): Promise<string> {
+function relayInto(
+  client: UpstreamClient,
+  port: number,
+  stream: number,
+  sink: ComparingSink,
+  tellsRetained: boolean,
+): Promise<string> {
   return new Promise((resolve) => {
     const exchange = client.exchange(aTarget(port), aRequest(`/${stream}`), {
       onInformational: () => {},
@@ -74,7 +84,11 @@ function relayInto(client: UpstreamClient, port: number, stream: number, sink: C
   });
 }
 
-async function runStreams(streams: number, repeats: number, tellsRetained: boolean): Promise<{ readonly sinks: ComparingSink[]; readonly units: Buffer[] }> {
+async function runStreams(
+  streams: number,
+  repeats: number,
+  tellsRetained: boolean,
+): Promise<{ readonly sinks: ComparingSink[]; readonly units: Buffer[] }> {
   const units = Array.from({ length: streams }, (_, stream) => makeUnit(stream));
   await using server = await RawServer.listen({
     onCall: ({ socket, path }: RawCall) => {
@@ -92,18 +106,30 @@ async function runStreams(streams: number, repeats: number, tellsRetained: boole
   const client = new NetUpstreamClient({ clock: systemClock, wheel: new TimerWheel(systemClock) });
   // Half of the readers are quick, half are slow.
   const sinks = units.map((unit, stream) => new ComparingSink(unit, stream % 2 === 0 ? 0 : 3));
-  const ends = await Promise.all(sinks.map((sink, stream) => relayInto(client, server.port, stream, sink, tellsRetained)));
+  const ends = await Promise.all(
+    sinks.map((sink, stream) => relayInto(client, server.port, stream, sink, tellsRetained)),
+  );
   client.close();
   assert.deepEqual(new Set(ends), new Set(["end"]));
   return { sinks, units };
 }
 
-test("20 streams at once, half of them to slow readers, arrive byte for byte with their framing [10.X1]", { timeout: 60_000 }, async () => {
-  const repeats = 10;
-  const { sinks, units } = await runStreams(20, repeats, true);
-  assert.deepEqual(sinks.map((sink) => sink.taken), units.map((unit) => unit.length * repeats));
-  assert.deepEqual(sinks.map((sink) => sink.wrongBytes), sinks.map(() => 0));
-});
+test(
+  "20 streams at once, half of them to slow readers, arrive byte for byte with their framing [10.X1]",
+  { timeout: 60_000 },
+  async () => {
+    const repeats = 10;
+    const { sinks, units } = await runStreams(20, repeats, true);
+    assert.deepEqual(
+      sinks.map((sink) => sink.taken),
+      units.map((unit) => unit.length * repeats),
+    );
+    assert.deepEqual(
+      sinks.map((sink) => sink.wrongBytes),
+      sinks.map(() => 0),
+    );
+  },
+);
 
 test("without the hand-over of buffers the same comparison finds wrong bytes", { timeout: 60_000 }, async () => {
   const { sinks } = await runStreams(4, 3, false);

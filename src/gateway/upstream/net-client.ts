@@ -103,7 +103,10 @@ export class NetUpstreamClient implements UpstreamClient, ConnectionOwner {
     const connection = new Connection(exchange.target, this, exchange, this.#options);
     this.#open.add(connection);
     const at = (this.#clock.mono() + exchange.target.connectTimeoutMs) as MonoMs;
-    this.#connecting.set(connection, this.#wheel.add(at, () => connection.expireConnect()));
+    this.#connecting.set(
+      connection,
+      this.#wheel.add(at, () => connection.expireConnect()),
+    );
   }
 
   #stopConnectTimer(connection: Connection): void {

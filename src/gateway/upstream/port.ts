@@ -5,7 +5,7 @@
  *   onInformational* → onHead → (onData | onChunks)* → exactly one of onEnd | onError
  *
  * onError may come at any point; after onEnd or onError nothing follows. After `abort()` nothing follows either, not even
- * onError. Callbacks are never made inside `exchange()` itself, so the caller always holds the handle first.
+ * onError. Callbacks are never made inside `exchange()`, `pause()` or `resume()`, so the caller always holds the handle first.
  */
 
 /** Where to connect. `origin` names the pool of connections. */

@@ -22,7 +22,12 @@ interface Seen {
 const sink = { abort() {}, pause() {}, resume() {}, completeFraming: () => Buffer.alloc(0) };
 
 /** Reads `bytes` cut at `cuts`, each piece in memory of its own whose surroundings are garbage. */
-function readPieces(bytes: Buffer, cuts: readonly number[], chunks: boolean, method = "POST"): { seen: Seen; recorder: ExchangeRecorder; reader: ResponseReader } {
+function readPieces(
+  bytes: Buffer,
+  cuts: readonly number[],
+  chunks: boolean,
+  method = "POST",
+): { seen: Seen; recorder: ExchangeRecorder; reader: ResponseReader } {
   const recorder = new ExchangeRecorder({ chunks });
   recorder.exchange = sink;
   const reader = new ResponseReader();
@@ -57,23 +62,35 @@ function readPieces(bytes: Buffer, cuts: readonly number[], chunks: boolean, met
 }
 
 const SAMPLES: readonly { name: string; bytes: string; payload: string }[] = [
-  { name: "a length", bytes: "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 11\r\nServer: uvicorn\r\n\r\nhello\r\n\r\nyo", payload: "hello\r\n\r\nyo" },
+  {
+    name: "a length",
+    bytes:
+      "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 11\r\nServer: uvicorn\r\n\r\nhello\r\n\r\nyo",
+    payload: "hello\r\n\r\nyo",
+  },
   {
     name: "chunks",
-    bytes: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n00b\r\n over\r\nther\r\n1A\r\nabcdefghijklmnopqrstuvwxyz\r\n0\r\n\r\n",
+    bytes:
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n00b\r\n over\r\nther\r\n1A\r\nabcdefghijklmnopqrstuvwxyz\r\n0\r\n\r\n",
     payload: "hello over\r\ntherabcdefghijklmnopqrstuvwxyz",
   },
   {
     name: "chunk extensions and trailers",
-    bytes: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n3;x\r\nabc\r\n2\r\nde\r\n0;last\r\nX-Sum: 9\r\nX-Two: \r\n\r\n",
+    bytes:
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n3;x\r\nabc\r\n2\r\nde\r\n0;last\r\nX-Sum: 9\r\nX-Two: \r\n\r\n",
     payload: "helloabcde",
   },
   {
     name: "informational answers first",
-    bytes: "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok",
+    bytes:
+      "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok",
     payload: "ok",
   },
-  { name: "neither length nor chunks", bytes: "HTTP/1.0 200 OK\r\nContent-Type: a\r\n\r\nuntil the end", payload: "until the end" },
+  {
+    name: "neither length nor chunks",
+    bytes: "HTTP/1.0 200 OK\r\nContent-Type: a\r\n\r\nuntil the end",
+    payload: "until the end",
+  },
   { name: "no body", bytes: "HTTP/1.1 204 No Content\r\nX-A:\t b \t\r\n\r\n", payload: "" },
 ];
 
@@ -95,16 +112,21 @@ for (const sample of SAMPLES) {
   }
 }
 
-const token = fc.string({ unit: fc.constantFrom(..."abcXYZ019-_!~"), minLength: 1, maxLength: 12 }).filter((name) => !/^(content-length|transfer-encoding|connection|keep-alive)$/i.test(name));
-const value = fc.string({ unit: fc.constantFrom(..."ab ;=,\"\t\xe4\xff:"), maxLength: 20 }).map((text) => text.replace(/^[ \t]+|[ \t]+$/g, ""));
+const token = fc
+  .string({ unit: fc.constantFrom(..."abcXYZ019-_!~"), minLength: 1, maxLength: 12 })
+  .filter((name) => !/^(content-length|transfer-encoding|connection|keep-alive)$/i.test(name));
+const value = fc
+  .string({ unit: fc.constantFrom(...'ab ;=,"\t\xe4\xff:'), maxLength: 20 })
+  .map((text) => text.replace(/^[ \t]+|[ \t]+$/g, ""));
 const fields = fc.array(fc.tuple(token, value), { maxLength: 6 });
 const anyChunk = fc.record({
   data: fc.string({ unit: fc.constantFrom(..."ab01\r\n;"), minLength: 1, maxLength: 40 }),
   zeros: fc.nat(3),
   upper: fc.boolean(),
-  extension: fc.option(fc.string({ unit: fc.constantFrom(..."ab=\"1;"), maxLength: 9 }), { nil: undefined, freq: 4 }),
+  extension: fc.option(fc.string({ unit: fc.constantFrom(...'ab="1;'), maxLength: 9 }), { nil: undefined, freq: 4 }),
 });
-const lines = (list: readonly (readonly [string, string])[]): string => list.map(([name, text]) => `${name}: ${text}\r\n`).join("");
+const lines = (list: readonly (readonly [string, string])[]): string =>
+  list.map(([name, text]) => `${name}: ${text}\r\n`).join("");
 const sizeLine = (chunk: { data: string; zeros: number; upper: boolean; extension: string | undefined }): string => {
   const size = chunk.data.length.toString(16);
   return `${"0".repeat(chunk.zeros)}${chunk.upper ? size.toUpperCase() : size}${chunk.extension === undefined ? "" : `;${chunk.extension}`}\r\n`;
@@ -122,14 +144,25 @@ const anyResponse = fc
   })
   .map((model) => {
     const payload = model.chunks.map((chunk) => chunk.data).join("");
-    const framingLine = { chunked: "Transfer-Encoding: chunked\r\n", length: `Content-Length: ${payload.length}\r\n`, close: "" }[model.framing];
+    const framingLine = {
+      chunked: "Transfer-Encoding: chunked\r\n",
+      length: `Content-Length: ${payload.length}\r\n`,
+      close: "",
+    }[model.framing];
     const body =
-      model.framing === "chunked" ? `${model.chunks.map((chunk) => `${sizeLine(chunk)}${chunk.data}\r\n`).join("")}0\r\n${lines(model.trailers)}\r\n` : payload;
-    const informational = model.informational.map((status) => `HTTP/1.1 ${status} Wait\r\n${lines(model.headers)}\r\n`).join("");
+      model.framing === "chunked"
+        ? `${model.chunks.map((chunk) => `${sizeLine(chunk)}${chunk.data}\r\n`).join("")}0\r\n${lines(model.trailers)}\r\n`
+        : payload;
+    const informational = model.informational
+      .map((status) => `HTTP/1.1 ${status} Wait\r\n${lines(model.headers)}\r\n`)
+      .join("");
     const bytes = `${informational}HTTP/1.1 ${model.status} Fine\r\n${lines(model.headers)}${framingLine}\r\n${body}`;
     return { model, payload, bytes: Buffer.from(bytes, "latin1") };
   });
-const anyCuts = fc.oneof(fc.array(fc.nat(600), { maxLength: 12 }), fc.constant(Array.from({ length: 1_000 }, (_, i) => i)));
+const anyCuts = fc.oneof(
+  fc.array(fc.nat(600), { maxLength: 12 }),
+  fc.constant(Array.from({ length: 1_000 }, (_, i) => i)),
+);
 
 test("any valid response in any segmentation gives its own head, payload, trailers and end, with and without its framing [10.X1 10.X3]", () => {
   fc.assert(
@@ -139,13 +172,18 @@ test("any valid response in any segmentation gives its own head, payload, traile
       assert.equal(seen.status, model.status);
       assert.equal(seen.framing, model.framing);
       assert.deepEqual(seen.rawHeaders?.slice(0, model.headers.length * 2), model.headers.flat());
-      assert.deepEqual(recorder.informational.map((one) => one.status), model.informational);
+      assert.deepEqual(
+        recorder.informational.map((one) => one.status),
+        model.informational,
+      );
       assert.equal(seen.payload, payload);
       assert.deepEqual(seen.trailers, model.framing === "chunked" ? model.trailers.flat() : []);
       assert.equal(seen.leftover, 0);
       if (chunks && model.framing === "chunked") {
         // Untouched but for the extensions, the last chunk and the trailers.
-        const expected = model.chunks.map((chunk) => `${sizeLine({ ...chunk, extension: undefined })}${chunk.data}\r\n`).join("");
+        const expected = model.chunks
+          .map((chunk) => `${sizeLine({ ...chunk, extension: undefined })}${chunk.data}\r\n`)
+          .join("");
         assert.equal(Buffer.concat(recorder.raw).toString("latin1"), expected);
       }
     }),
@@ -154,18 +192,29 @@ test("any valid response in any segmentation gives its own head, payload, traile
 });
 
 test("no mutation of a response makes the reader throw, and its verdict does not depend on the segmentation [80.A10]", () => {
-  const anyMutation = fc.record({ at: fc.nat(500), kind: fc.constantFrom("set", "insert", "delete", "double", "cut"), byte: fc.nat(255), length: fc.integer({ min: 1, max: 20 }) });
+  const anyMutation = fc.record({
+    at: fc.nat(500),
+    kind: fc.constantFrom("set", "insert", "delete", "double", "cut"),
+    byte: fc.nat(255),
+    length: fc.integer({ min: 1, max: 20 }),
+  });
   fc.assert(
-    fc.property(anyResponse, fc.array(anyMutation, { minLength: 1, maxLength: 4 }), anyCuts, fc.boolean(), ({ bytes }, mutations, cuts, chunks) => {
-      const mutated = mutations.reduce(mutate, bytes);
-      const whole = readPieces(mutated, [], chunks);
-      const cut = readPieces(mutated, cuts, chunks);
-      // A fault inside a line is seen at once, or at the end of the line when that came in pieces.
-      if (whole.seen.state === "open" || cut.seen.state === "open") return;
-      assert.equal(cut.seen.state, whole.seen.state);
-      assert.equal(cut.seen.payload, whole.seen.payload);
-      if (whole.seen.state === "ended") assert.equal(cut.seen.leftover, whole.seen.leftover);
-    }),
+    fc.property(
+      anyResponse,
+      fc.array(anyMutation, { minLength: 1, maxLength: 4 }),
+      anyCuts,
+      fc.boolean(),
+      ({ bytes }, mutations, cuts, chunks) => {
+        const mutated = mutations.reduce(mutate, bytes);
+        const whole = readPieces(mutated, [], chunks);
+        const cut = readPieces(mutated, cuts, chunks);
+        // A fault inside a line is seen at once, or at the end of the line when that came in pieces.
+        if (whole.seen.state === "open" || cut.seen.state === "open") return;
+        assert.equal(cut.seen.state, whole.seen.state);
+        assert.equal(cut.seen.payload, whole.seen.payload);
+        if (whole.seen.state === "ended") assert.equal(cut.seen.leftover, whole.seen.leftover);
+      },
+    ),
     { numRuns: 600 },
   );
 });
@@ -232,14 +281,28 @@ test("a chunk too large to be made up is passed on in pieces of its own framing"
     big,
     Buffer.from("\r\n2\r\nde\r\n0\r\n\r\n"),
   ]);
-  for (const cuts of [[], [70], Array.from({ length: 40 }, (_, i) => 60 + i * 7_001), [bytes.length - 13, bytes.length - 14, bytes.length - 15]]) {
+  for (const cuts of [
+    [],
+    [70],
+    Array.from({ length: 40 }, (_, i) => 60 + i * 7_001),
+    [bytes.length - 13, bytes.length - 14, bytes.length - 15],
+  ]) {
     const { recorder, seen } = readPieces(bytes, cuts, true);
     assert.equal(seen.state, "ended");
-    const again = readPieces(Buffer.concat([Buffer.from("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), ...recorder.raw, Buffer.from("0\r\n\r\n")]), [], false);
+    const again = readPieces(
+      Buffer.concat([
+        Buffer.from("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        ...recorder.raw,
+        Buffer.from("0\r\n\r\n"),
+      ]),
+      [],
+      false,
+    );
     assert.equal(again.seen.state, "ended");
     assert.equal(again.seen.payload, `abc${big.toString("latin1")}de`);
     assert.equal(seen.payload, again.seen.payload);
-    for (let cut = 70; cut < bytes.length - 15; cut += 50_021) assert.equal(readPieces(bytes.subarray(0, cut), [61], true).reader.completeFraming().length, 0);
+    for (let cut = 70; cut < bytes.length - 15; cut += 50_021)
+      assert.equal(readPieces(bytes.subarray(0, cut), [61], true).reader.completeFraming().length, 0);
   }
 });
 
@@ -255,5 +318,8 @@ test("while paused the reader makes no call, and it goes on where it stopped", (
   assert.equal(recorder.payload.length, 0);
   reader.paused = false;
   assert.equal(reader.read(block, used, block.length), block.length);
-  assert.deepEqual([recorder.payload.toString(), reader.state, reader.paused, reader.pausedByReturn], ["abc", "ended", true, true]);
+  assert.deepEqual(
+    [recorder.payload.toString(), reader.state, reader.paused, reader.pausedByReturn],
+    ["abc", "ended", true, true],
+  );
 });

@@ -170,7 +170,12 @@ export class ResponseReader {
     const framing = this.#framing();
     this.#remaining = framing === "length" ? contentLength : 0;
     this.#phase = framing === "chunked" ? CHUNKED : framing === "close" ? CLOSE : LENGTH;
-    const head = { status, rawHeaders: fields, framing, contentLength: framing === "length" ? contentLength : undefined };
+    const head = {
+      status,
+      rawHeaders: fields,
+      framing,
+      contentLength: framing === "length" ? contentLength : undefined,
+    };
     const wantsChunks = this.#handler?.onHead(head) === true;
     if (this.state !== "open") return;
     if (framing === "chunked") {

@@ -1,4 +1,9 @@
 import { UndiciUpstreamClient } from "./undici-client.ts";
 import { runUpstreamConformance } from "./upstream-client.conformance.ts";
 
-runUpstreamConformance({ name: "undici", make: (options) => new UndiciUpstreamClient(options), passesChunks: false, strict: false });
+runUpstreamConformance({
+  name: "undici",
+  make: (options) => new UndiciUpstreamClient(options),
+  passesChunks: false,
+  strict: false,
+});

@@ -6,7 +6,15 @@ import type { TimerWheel } from "../../kernel/timer-wheel.ts";
 import { type ConnectOptions, describeConnectError, formatAddress, openSocket } from "./connect.ts";
 import { IDLE_MS_MAX } from "./connection-pool.ts";
 import { HEAD_BYTES_MAX } from "./field-reader.ts";
-import type { UpstreamClient, UpstreamExchange, UpstreamFailure, UpstreamHandler, UpstreamHead, UpstreamRequest, UpstreamTarget } from "./port.ts";
+import type {
+  UpstreamClient,
+  UpstreamExchange,
+  UpstreamFailure,
+  UpstreamHandler,
+  UpstreamHead,
+  UpstreamRequest,
+  UpstreamTarget,
+} from "./port.ts";
 import { buildRequestHead } from "./request-head.ts";
 import { INFORMATIONAL_MAX } from "./response-reader.ts";
 
@@ -106,7 +114,11 @@ class UndiciConnection {
   #socket: Socket | undefined;
   readonly #onGone: (connection: UndiciConnection) => void;
 
-  constructor(target: UpstreamTarget, options: UndiciUpstreamClientOptions, onGone: (connection: UndiciConnection) => void) {
+  constructor(
+    target: UpstreamTarget,
+    options: UndiciUpstreamClientOptions,
+    onGone: (connection: UndiciConnection) => void,
+  ) {
     this.target = target;
     this.#onGone = onGone;
     const host = target.hostname.includes(":") ? `[${target.hostname}]` : target.hostname;
@@ -305,7 +317,10 @@ class UndiciExchange implements UpstreamExchange, Dispatcher.DispatchHandler {
       return;
     }
     if (connection.connectError !== undefined || this.#controller === undefined) {
-      this.fail("connect", describeConnectError(connection.connectError ?? error, connection.target, connection.attempts));
+      this.fail(
+        "connect",
+        describeConnectError(connection.connectError ?? error, connection.target, connection.attempts),
+      );
     } else if (isProtocolError(error, code)) {
       this.fail("protocol", `the engine's answer is not valid HTTP/1.1: ${code}`);
     } else if (this.#answered) this.fail("truncated", `the engine broke the connection inside its answer (${code})`);
@@ -316,7 +331,9 @@ class UndiciExchange implements UpstreamExchange, Dispatcher.DispatchHandler {
 function isProtocolError(error: Error, code: string): boolean {
   // undici has one code for all that ends a socket; what it refused on its own account it calls "bad".
   if (code === "UND_ERR_SOCKET") return error.message.startsWith("bad ");
-  return code.startsWith("HPE_") || code === "UND_ERR_HEADERS_OVERFLOW" || code === "UND_ERR_RES_CONTENT_LENGTH_MISMATCH";
+  return (
+    code.startsWith("HPE_") || code === "UND_ERR_HEADERS_OVERFLOW" || code === "UND_ERR_RES_CONTENT_LENGTH_MISMATCH"
+  );
 }
 
 function joinBody(parts: readonly Buffer[], bytes: number): Buffer | Readable | null {
@@ -333,7 +350,8 @@ function headOf(status: number, rawHeaders: string[], method: string): UpstreamH
     if (name === "content-length") length = rawHeaders[i + 1];
     else if (name === "transfer-encoding") chunked = true;
   }
-  if (method === "HEAD" || status === 204 || status === 304) return { status, rawHeaders, framing: "none", contentLength: undefined };
+  if (method === "HEAD" || status === 204 || status === 304)
+    return { status, rawHeaders, framing: "none", contentLength: undefined };
   if (chunked) return { status, rawHeaders, framing: "chunked", contentLength: undefined };
   if (length === undefined) return { status, rawHeaders, framing: "close", contentLength: undefined };
   return { status, rawHeaders, framing: "length", contentLength: Number(length) };

@@ -4,16 +4,31 @@ import { systemClock } from "../../kernel/clock.ts";
 import { RawServer } from "../../testing/raw-server.ts";
 import { aPost, aRequest, aTarget, type ExchangeRecorder, startExchange } from "../../testing/record-exchange.ts";
 import { VirtualClock } from "../../testing/virtual-clock.ts";
-import { answer, bodyOf, errorOf, type Suite, until } from "./conformance-suite.ts";
+import { answer, bodyOf, errorOf, type Suite, until } from "./suite.conformance.ts";
 
 export function failureTests({ it, makeClient }: Suite): void {
   const rows: { name: string; bytes: string; how: "end" | "reset"; kind: string }[] = [
     { name: "closes before it answers", bytes: "", how: "end", kind: "reset" },
     { name: "resets before it answers", bytes: "", how: "reset", kind: "reset" },
     { name: "closes inside the head", bytes: "HTTP/1.1 200 OK\r\nContent", how: "end", kind: "truncated" },
-    { name: "closes inside a body of known length", bytes: "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", how: "end", kind: "truncated" },
-    { name: "closes inside a chunk", bytes: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na\r\nabc", how: "end", kind: "truncated" },
-    { name: "closes between chunks", bytes: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", how: "end", kind: "truncated" },
+    {
+      name: "closes inside a body of known length",
+      bytes: "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc",
+      how: "end",
+      kind: "truncated",
+    },
+    {
+      name: "closes inside a chunk",
+      bytes: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na\r\nabc",
+      how: "end",
+      kind: "truncated",
+    },
+    {
+      name: "closes between chunks",
+      bytes: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+      how: "end",
+      kind: "truncated",
+    },
   ];
   for (const row of rows) {
     it(`an engine that ${row.name} gives "${row.kind}"`, async () => {
@@ -34,7 +49,9 @@ export function failureTests({ it, makeClient }: Suite): void {
     await using server = await RawServer.listen({
       onCall: ({ socket }) => socket.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", () => undefined),
     });
-    const recorder = startExchange(makeClient(), aTarget(server.port), aRequest("/"), { onData: () => (server.calls[0]?.socket.resetAndDestroy(), true) });
+    const recorder = startExchange(makeClient(), aTarget(server.port), aRequest("/"), {
+      onData: () => (server.calls[0]?.socket.resetAndDestroy(), true),
+    });
     assert.equal((await errorOf(recorder)).kind, "truncated");
     assert.equal(recorder.payload.toString(), "abc");
   });
@@ -51,13 +68,19 @@ export function failureTests({ it, makeClient }: Suite): void {
     const early = startExchange(client, aTarget(server.port), aPost("/early", Buffer.alloc(30_000_000, "x")));
     assert.equal(await bodyOf(early), "/early");
     assert.equal(await bodyOf(startExchange(client, aTarget(server.port), aRequest("/next"))), "/next");
-    assert.deepEqual(server.calls.map((call) => call.connection), [0, 1]);
+    assert.deepEqual(
+      server.calls.map((call) => call.connection),
+      [0, 1],
+    );
   });
 
   it("an engine that refuses a body half-way and closes is heard, not only its closing", async () => {
     await using server = await RawServer.listen({
       beforeBody: true,
-      onCall: ({ socket }) => socket.end("HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 5\r\n\r\nlarge", () => socket.destroy()),
+      onCall: ({ socket }) =>
+        socket.end("HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 5\r\n\r\nlarge", () =>
+          socket.destroy(),
+        ),
     });
     const recorder = startExchange(makeClient(), aTarget(server.port), aPost("/", Buffer.alloc(30_000_000, "x")));
     assert.equal(await bodyOf(recorder), "large");
@@ -75,10 +98,14 @@ export function reuseTests({ it, makeClient }: Suite): void {
   it("calls one after another share a connection, calls at once do not", async () => {
     await using server = await RawServer.listen({ onCall: ({ socket, path }) => socket.write(answer(path)) });
     const client = makeClient();
-    for (let i = 0; i < 10; i += 1) assert.equal(await bodyOf(startExchange(client, aTarget(server.port), aRequest(`/${i}`))), `/${i}`);
+    for (let i = 0; i < 10; i += 1)
+      assert.equal(await bodyOf(startExchange(client, aTarget(server.port), aRequest(`/${i}`))), `/${i}`);
     assert.equal(server.connections, 1);
     const many = Array.from({ length: 50 }, (_, i) => startExchange(client, aTarget(server.port), aRequest(`/${i}`)));
-    assert.deepEqual(await Promise.all(many.map(bodyOf)), Array.from({ length: 50 }, (_, i) => `/${i}`));
+    assert.deepEqual(
+      await Promise.all(many.map(bodyOf)),
+      Array.from({ length: 50 }, (_, i) => `/${i}`),
+    );
     assert.equal(server.connections, 50);
     await until(() => client.counts().idle === 50);
     client.close();
@@ -89,7 +116,9 @@ export function reuseTests({ it, makeClient }: Suite): void {
     await using server = await RawServer.listen({ onCall: ({ socket, path }) => socket.write(answer(path)) });
     const client = makeClient();
     const second = new Promise<ExchangeRecorder>((resolve) => {
-      startExchange(client, aTarget(server.port), aRequest("/one"), { onDone: () => resolve(startExchange(client, aTarget(server.port), aRequest("/two"))) });
+      startExchange(client, aTarget(server.port), aRequest("/one"), {
+        onDone: () => resolve(startExchange(client, aTarget(server.port), aRequest("/two"))),
+      });
     });
     assert.equal(await bodyOf(await second), "/two");
     assert.equal(server.connections, 1);
@@ -98,23 +127,40 @@ export function reuseTests({ it, makeClient }: Suite): void {
   it("a request that asks for a fresh connection gets one", async () => {
     await using server = await RawServer.listen({ onCall: ({ socket, path }) => socket.write(answer(path)) });
     const client = makeClient();
-    for (const path of ["/a", "/b", "/c"]) assert.equal(await bodyOf(startExchange(client, aTarget(server.port), aRequest(path, { freshConnection: true }))), path);
-    assert.deepEqual(server.calls.map((call) => call.request), [0, 0, 0]);
+    for (const path of ["/a", "/b", "/c"])
+      assert.equal(
+        await bodyOf(startExchange(client, aTarget(server.port), aRequest(path, { freshConnection: true }))),
+        path,
+      );
+    assert.deepEqual(
+      server.calls.map((call) => call.request),
+      [0, 0, 0],
+    );
   });
 
-  for (const [name, head] of [["Connection: close", "HTTP/1.1 200 OK\r\nConnection: close\r\n"], ["HTTP/1.0", "HTTP/1.0 200 OK\r\n"], ["Keep-Alive: timeout=0", "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=0\r\n"]] as const) {
+  for (const [name, head] of [
+    ["Connection: close", "HTTP/1.1 200 OK\r\nConnection: close\r\n"],
+    ["HTTP/1.0", "HTTP/1.0 200 OK\r\n"],
+    ["Keep-Alive: timeout=0", "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=0\r\n"],
+  ] as const) {
     it(`after ${name} the connection is not used again`, async () => {
-      await using server = await RawServer.listen({ onCall: ({ socket }) => socket.write(`${head}Content-Length: 2\r\n\r\nok`) });
+      await using server = await RawServer.listen({
+        onCall: ({ socket }) => socket.write(`${head}Content-Length: 2\r\n\r\nok`),
+      });
       const client = makeClient();
-      for (let i = 0; i < 3; i += 1) assert.equal(await bodyOf(startExchange(client, aTarget(server.port), aRequest("/"))), "ok");
+      for (let i = 0; i < 3; i += 1)
+        assert.equal(await bodyOf(startExchange(client, aTarget(server.port), aRequest("/"))), "ok");
       assert.equal(server.connections, 3);
     });
   }
+}
 
+export function staleTests({ it, makeClient }: Suite): void {
   it("an engine that closes right after its answer, though it said nothing, fails no later call", async () => {
     await using server = await RawServer.listen({ onCall: ({ socket, path }) => socket.end(answer(path)) });
     const client = makeClient();
-    for (let i = 0; i < 100; i += 1) assert.equal(await bodyOf(startExchange(client, aTarget(server.port), aRequest(`/${i}`))), `/${i}`);
+    for (let i = 0; i < 100; i += 1)
+      assert.equal(await bodyOf(startExchange(client, aTarget(server.port), aRequest(`/${i}`))), `/${i}`);
   });
 
   it("an idle connection the engine has closed leaves the pool", async () => {
@@ -139,7 +185,9 @@ export function reuseTests({ it, makeClient }: Suite): void {
   });
 
   it("closing an origin closes its idle connections and lets running exchanges end", async () => {
-    await using server = await RawServer.listen({ onCall: ({ socket, path }) => path !== "/slow" && socket.write(answer(path)) });
+    await using server = await RawServer.listen({
+      onCall: ({ socket, path }) => path !== "/slow" && socket.write(answer(path)),
+    });
     const client = makeClient();
     const target = aTarget(server.port);
     const slow = startExchange(client, target, aRequest("/slow"));
@@ -154,8 +202,9 @@ export function reuseTests({ it, makeClient }: Suite): void {
   });
 }
 
-export function addressTests({ it, makeClient }: Suite): void {
-  const resolvesTo = (list: readonly string[]): LookupFunction => (_, options, callback) => {
+const resolvesTo =
+  (list: readonly string[]): LookupFunction =>
+  (_, options, callback) => {
     const addresses = list.map((address) => ({ address, family: address.includes(":") ? 6 : 4 }));
     setImmediate(() => {
       if (options.all === true) callback(null, addresses);
@@ -163,6 +212,7 @@ export function addressTests({ it, makeClient }: Suite): void {
     });
   };
 
+export function addressTests({ it, makeClient }: Suite): void {
   it("a refused connection names the address tried", async () => {
     const server = await RawServer.listen({ onCall: () => {} });
     const { port } = server;
@@ -175,7 +225,10 @@ export function addressTests({ it, makeClient }: Suite): void {
     assert.equal(client.counts().open, 0);
   });
 
-  for (const [name, host, order] of [["IPv4", "127.0.0.1", ["::1", "127.0.0.1"]], ["IPv6", "::1", ["127.0.0.1", "::1"]]] as const) {
+  for (const [name, host, order] of [
+    ["IPv4", "127.0.0.1", ["::1", "127.0.0.1"]],
+    ["IPv6", "::1", ["127.0.0.1", "::1"]],
+  ] as const) {
     it(`an engine that listens on ${name} only is found though the other address comes first`, async () => {
       await using server = await RawServer.listen({ host, onCall: ({ socket }) => socket.write(answer("found")) });
       const client = makeClient(systemClock, resolvesTo(order));
@@ -191,14 +244,19 @@ export function addressTests({ it, makeClient }: Suite): void {
     const client = makeClient(systemClock, resolvesTo(["::1", "127.0.0.1", "127.0.0.2"]));
     const error = await errorOf(startExchange(client, aTarget(port, { hostname: "engine.test" }), aRequest("/")));
     assert.equal(error.kind, "connect");
-    for (const address of [`[::1]:${port}`, `127.0.0.1:${port}`, `127.0.0.2:${port}`]) assert.ok(error.message.includes(address), error.message);
+    for (const address of [`[::1]:${port}`, `127.0.0.1:${port}`, `127.0.0.2:${port}`])
+      assert.ok(error.message.includes(address), error.message);
   });
 
   it("aborts while several addresses are tried are quiet", async () => {
     await using server = await RawServer.listen({ onCall: ({ socket }) => socket.write(answer("late")) });
     const client = makeClient(systemClock, resolvesTo(["::1", "127.0.0.2", "127.0.0.1"]));
     for (let turns = 0; turns < 12; turns += 1) {
-      const recorder = startExchange(client, aTarget(server.port, { hostname: "engine.test" }), aPost("/", Buffer.from("x")));
+      const recorder = startExchange(
+        client,
+        aTarget(server.port, { hostname: "engine.test" }),
+        aPost("/", Buffer.from("x")),
+      );
       for (let turn = 0; turn < turns; turn += 1) await new Promise((resolve) => setImmediate(resolve));
       if (recorder.end === undefined) recorder.abort();
       await until(() => client.counts().open === client.counts().idle);
@@ -219,10 +277,13 @@ export function addressTests({ it, makeClient }: Suite): void {
     const error = await errorOf(startExchange(client, target, aRequest("/")));
     assert.equal(error.kind, "connect");
     assert.match(error.message, /ENOTFOUND/);
-    for (let i = 0; i < 2; i += 1) assert.equal(await bodyOf(startExchange(client, target, aRequest("/", { freshConnection: true }))), "moved");
+    for (let i = 0; i < 2; i += 1)
+      assert.equal(await bodyOf(startExchange(client, target, aRequest("/", { freshConnection: true }))), "moved");
     assert.equal(asked, 3);
   });
+}
 
+export function timeoutTests({ it, makeClient }: Suite): void {
   it("the connect timeout covers everything up to a usable connection", async () => {
     const clock = new VirtualClock();
     const client = makeClient(clock);

@@ -21,7 +21,8 @@ export interface Suite {
   readonly it: (title: string, body: () => Promise<void>) => void;
 }
 
-export const answer = (body: string): string => `HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
+export const answer = (body: string): string =>
+  `HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
 
 export function endOf(recorder: ExchangeRecorder): Promise<ExchangeEnd> {
   return recorder.ended.then((end) => {
