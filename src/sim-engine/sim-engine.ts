@@ -10,7 +10,7 @@ import type { Json } from "./json.ts";
 import { parseRules, type SimRule } from "./script.ts";
 
 export type { SimEngineOptions } from "./options.ts";
-export type { LedgerView, SimLedger } from "./ledger.ts";
+export type { LedgerEntry, LedgerView, SimLedger } from "./ledger.ts";
 export type { SimRule } from "./script.ts";
 
 export interface SimEngine extends AsyncDisposable {
