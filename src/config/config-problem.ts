@@ -25,15 +25,22 @@ export function formatPath(path: FieldPath): string {
 
 const SHOWN_MAX = 50;
 
-/** One line per problem, its hint on a second, and a last line with the count. */
+function formatProblem(problem: ConfigProblem): string {
+  const path = problem.path === "" ? "" : ` ${problem.path}:`;
+  const found = problem.found === "" ? "" : ` (found ${problem.found})`;
+  return `${problem.file}:${problem.line}:${problem.column}:${path} ${problem.message}${found}`;
+}
+
+/** For a terminal: one line per problem, its hint on a second, and a last line with the count. */
 export function formatProblems(problems: readonly ConfigProblem[]): string {
-  const lines = problems.slice(0, SHOWN_MAX).flatMap((problem) => {
-    const path = problem.path === "" ? "" : ` ${problem.path}:`;
-    const found = problem.found === "" ? "" : ` (found ${problem.found})`;
-    const line = `${problem.file}:${problem.line}:${problem.column}:${path} ${problem.message}${found}`;
-    return problem.hint === undefined ? [line] : [line, `    hint: ${problem.hint}`];
-  });
+  const lines = problems.slice(0, SHOWN_MAX).flatMap((problem) => (problem.hint === undefined ? [formatProblem(problem)] : [formatProblem(problem), `    hint: ${problem.hint}`]));
   if (problems.length > SHOWN_MAX) lines.push(`… and ${problems.length - SHOWN_MAX} more`);
   lines.push(problems.length === 1 ? "1 mistake" : `${problems.length} mistakes`);
   return lines.join("\n");
+}
+
+/** For a log line. */
+export function formatProblemsInLine(problems: readonly ConfigProblem[]): string {
+  const shown = problems.slice(0, SHOWN_MAX).map((problem) => (problem.hint === undefined ? formatProblem(problem) : `${formatProblem(problem)} [${problem.hint}]`));
+  return problems.length > SHOWN_MAX ? `${shown.join("; ")}; and ${problems.length - SHOWN_MAX} more` : shown.join("; ");
 }

@@ -1,6 +1,6 @@
 import type { RoleFlags } from "../cli/args.ts";
 import { EXIT } from "../cli/cli-io.ts";
-import { formatProblems } from "../config/config-problem.ts";
+import { formatProblems, formatProblemsInLine } from "../config/config-problem.ts";
 import { loadConfigFile, type LoadedConfig } from "../config/load-config.ts";
 import { settleReload } from "../config/settle-reload.ts";
 import { watchConfig } from "../config/watch-config.ts";
@@ -61,7 +61,7 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
       current = settled.config;
       gateway.applyConfig(settled.config);
     },
-    onInvalid: (problems) => gateway.refuseConfig(formatProblems(problems)),
+    onInvalid: (problems) => gateway.refuseConfig(formatProblemsInLine(problems)),
   });
   ports.onReload(() => watching.reload());
   options.onReady(gateway, current);
