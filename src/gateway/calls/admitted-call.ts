@@ -150,7 +150,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#phase = "running";
     this.#firstDispatchAt = this.#deps.clock.mono();
     this.#upstream.budget.onRequest(this.#firstDispatchAt);
-    this.#dispatch(endpoint);
+    this.#dispatch(endpoint, false);
   }
 
   onExpired(why: LeaveQueue, waitedMs: number, retryAfterMs: number): void {
@@ -243,7 +243,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
 
   // Tries
 
-  #dispatch(endpoint: Endpoint): void {
+  #dispatch(endpoint: Endpoint, freshConnection: boolean): void {
     this.endpoint = endpoint;
     this.#answer.endpoint = endpoint;
     this.dispatchedAt = this.#deps.clock.mono();
@@ -256,7 +256,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#attempt = attempt;
     attempt.exchange = this.#deps.client.exchange(
       endpoint.target,
-      buildUpstreamRequest(this.#upstream, endpoint, this.#request, this.#context, this.#span, this.dispatchedAt),
+      buildUpstreamRequest(this.#upstream, endpoint, this.#request, this.#context, this.#span, { now: this.dispatchedAt, freshConnection }),
       attempt,
     );
     this.#schedule();
@@ -281,7 +281,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     const next = decision.kind === "giveUp" ? null : decision.on === "same" ? this.#upstream.bookAgain(endpoint) : this.#pickOther(endpoint, now);
     if (next !== null) {
       this.#metrics.retried(cause.kind);
-      this.#dispatch(next);
+      this.#dispatch(next, decision.kind === "retry" && decision.on === "same");
       return;
     }
     if (decision.kind === "giveUp" && decision.why === "budget") this.#metrics.retryBudgetExhausted.inc();

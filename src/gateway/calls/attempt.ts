@@ -64,6 +64,7 @@ export class Attempt implements UpstreamHandler {
   #head: UpstreamHead | null = null;
   #held: Buffer[] = [];
   #heldBytes = 0;
+  /** The client takes over the engine's framing: what is held stands in chunks. */
   #framed = false;
   #heldSpans: (readonly number[])[] = [];
   readonly #gate = new FirstEventGate();
@@ -109,14 +110,12 @@ export class Attempt implements UpstreamHandler {
     }
     if (this.#owner.mode === "http" || encoded || head.framing === "none") {
       this.#mode = "flow";
-      this.#framed = passesFraming;
       return passesFraming;
     }
     if (contentType.startsWith("text/event-stream")) {
       this.#mode = "hold";
       if (this.#owner.removeUsageEvent) this.#filter = new UsageFilter();
-      this.#framed = passesFraming && this.#filter === null;
-      return this.#framed;
+      return passesFraming && this.#filter === null;
     }
     if (head.status >= 400) {
       this.#mode = "error";
@@ -159,6 +158,7 @@ export class Attempt implements UpstreamHandler {
     this.bytesIn += raw.length;
     switch (this.#mode) {
       case "hold":
+        this.#framed = true;
         this.#hold(raw, Array.from(spans.offsets.slice(0, spans.count)));
         return "retained";
       case "events":

@@ -27,7 +27,7 @@ export function buildUpstreamRequest(
   request: PreparedRequest,
   context: RequestContext,
   span: RequestSpan | null,
-  now: MonoMs,
+  how: { readonly now: MonoMs; readonly freshConnection: boolean },
 ): UpstreamRequest {
   const { settings, adapter } = upstream;
   const http = settings.kind === "http";
@@ -42,16 +42,15 @@ export function buildUpstreamRequest(
     via: context.req.httpVersionMinor === 1 ? VIA_1_1 : VIA_1_0,
     forwarded: http ? { for: context.req.socket.remoteAddress ?? "unknown", proto: "http", host: context.req.headers.host } : null,
     traceparent: span?.traceparent(),
+    remainingMs: request.deadline === undefined ? undefined : request.deadline - how.now,
   });
-  // What is left of the client's own deadline, for an engine or a gateway behind this one that can spend it.
-  if (request.deadline !== undefined) headers.push("x-request-timeout-ms", String(Math.max(1, Math.floor(request.deadline - now))));
   return {
     method: request.method,
     path: endpoint.basePath + (http ? request.path : adapter.enginePath(request.path)) + request.query,
     headers,
     body: spliced === null ? request.chunks : spliced.chunks,
     bodyBytes: spliced === null ? request.bytes : spliced.bytes,
-    freshConnection: !request.idempotent,
+    freshConnection: how.freshConnection || !request.idempotent,
   };
 }
 
