@@ -33,17 +33,17 @@ for (const row of rows) {
 
 test("any value comes through as it is, and text without references does not change", () => {
   fc.assert(
-    fc.property(fc.string(), fc.string().filter((plain) => !plain.includes("${")), (value, plain) => {
+    fc.property(fc.oneof(fc.string(), fc.string({ unit: fc.constantFrom("$", "{", "}", "A", ":", "-") })), fc.string().filter((plain) => !plain.includes("${")), (value, plain) => {
       assert.deepEqual(substituteEnv("${V}", { V: value }), text(value, true, true));
       assert.deepEqual(substituteEnv(plain, { V: value }), text(plain, false));
-      const escaped = substituteEnv(value.replaceAll("${", "$${"), {});
+      const escaped = substituteEnv(value.replaceAll("${", () => "$${"), {});
       if (!/\$\$\{/.test(value)) assert.deepEqual(escaped, text(value, false));
     }),
   );
 });
 
 test("a reference alone gets the type that YAML 1.2 gives the same text", () => {
-  for (const value of ["1", "-1", "+1", "1.5", ".5", "1.", "1e3", "0x1F", "0o17", "true", "True", "TRUE", "tRue", "yes", "null", "~", "", "a", "1_000", "0b1", "-", "."]) {
+  for (const value of ["1", "-1", "+1", "1.5", ".5", "1.", "1e3", "0x1F", "0o17", "true", "True", "TRUE", "tRue", "yes", "null", "~", "", "a", "1_000", "0b1", "."]) {
     assert.deepEqual(coreScalar(value), parseDocument(`v: ${value}`, { version: "1.2" }).get("v") ?? null, value);
   }
 });
