@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { createServer, STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { renderErrorBody } from "../../contract/error-body.ts";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
@@ -9,8 +9,8 @@ import { ERRORS, type ErrorCode } from "../../kernel/errors.ts";
  * what is not HTTP.
  *
  * Invariants:
- *   E1. A pipelined request is looked at only when the answer before it has ended well; after a refusal that closes the
- *       connection it is never looked at.
+ *   E1. A pipelined request is looked at only when the answer before it has ended well; behind an error, or an answer that
+ *       closes the connection, it is never looked at.
  *   E2. Bytes that are no HTTP get one JSON answer and the connection is closed; if another answer is under way on that
  *       connection, it is cut instead of being mixed up.
  */
@@ -27,8 +27,11 @@ const CONNECTIONS_CHECK_MS = 1_000;
 type Waiting = readonly [IncomingMessage, ServerResponse, boolean];
 
 interface ConnectionState {
-  busy: boolean;
+  /** The answer that is being given, and the request behind it. */
+  running: ServerResponse | null;
   readonly waiting: Waiting[];
+  /** Nothing that comes on this connection is looked at any more. */
+  over: boolean;
 }
 
 export class EdgeServer {
@@ -47,7 +50,8 @@ export class EdgeServer {
       keepAliveTimeout: http.keepAliveMs,
       maxHeaderSize: HEADER_BYTES_MAX,
       noDelay: true,
-      requireHostHeader: true,
+      // The header rules refuse a request without Host, in words.
+      requireHostHeader: false,
       joinDuplicateHeaders: false,
       insecureHTTPParser: false,
     });
@@ -63,7 +67,7 @@ export class EdgeServer {
     this.#server.on("checkExpectation", (req: IncomingMessage, res: ServerResponse) => {
       this.refuse(res, "EXPECTATION_FAILED", "only Expect: 100-continue is understood");
     });
-    this.#server.on("clientError", (error: NodeJS.ErrnoException, socket) => this.#onBadBytes(error, socket as Socket));
+    this.#server.on("clientError", (error: BadBytes, socket) => this.#onBadBytes(error, socket as Socket));
   }
 
   get connections(): number {
@@ -102,76 +106,86 @@ export class EdgeServer {
 
   /** A refusal at the edge: answered, and the connection is of no further use. */
   refuse(res: ServerResponse, code: ErrorCode, message: string): void {
-    const socket = res.socket;
-    if (socket !== null) this.#connections.get(socket)?.waiting.splice(0);
+    if (res.socket !== null) this.#giveUp(this.#stateOf(res.socket));
     const { status, text } = renderErrorBody(code, message, { dialect: "openai" });
     res.writeHead(status, ["content-type", "application/json", "connection", "close", "content-length", String(Buffer.byteLength(text))]);
     res.end(text);
   }
 
-  #accept(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
-    const socket = req.socket;
+  #stateOf(socket: Socket): ConnectionState {
     let state = this.#connections.get(socket);
-    if (state === undefined) {
-      state = { busy: false, waiting: [] };
-      this.#connections.set(socket, state);
-    }
-    if (state.busy) {
-      if (state.waiting.length >= PIPELINED_MAX) socket.destroy();
-      else state.waiting.push([req, res, expectsContinue]);
-      return;
-    }
-    this.#start(state, req, res, expectsContinue);
+    if (state === undefined) this.#connections.set(socket, (state = { running: null, waiting: [], over: false }));
+    return state;
+  }
+
+  #giveUp(state: ConnectionState): void {
+    state.over = true;
+    state.waiting.length = 0;
+  }
+
+  #accept(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
+    const { socket } = req;
+    const state = this.#stateOf(socket);
+    // The parser goes on with what it has read, also behind the last answer of a connection.
+    if (state.over || socket.writableEnded) return;
+    if (state.running === null) this.#start(state, req, res, expectsContinue);
+    else if (state.waiting.length >= PIPELINED_MAX) socket.destroy();
+    else state.waiting.push([req, res, expectsContinue]);
   }
 
   #start(state: ConnectionState, req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
-    state.busy = true;
+    state.running = res;
+    const { socket } = req;
     res.once("close", () => {
-      state.busy = false;
+      state.running = null;
+      if (!res.writableFinished || socket.writableEnded || socket.destroyed) return this.#giveUp(state);
       const next = state.waiting.shift();
       if (next === undefined) return;
-      if (!res.writableFinished || res.shouldKeepAlive === false || next[0].socket.destroyed) {
-        state.waiting.length = 0;
-        return;
-      }
-      this.#start(state, ...next);
+      if (res.statusCode < 400) return this.#start(state, ...next);
+      this.#giveUp(state);
+      socket.destroySoon();
     });
     this.#handlers.onRequest(req, res, expectsContinue);
   }
 
-  #onBadBytes(error: NodeJS.ErrnoException, socket: Socket): void {
+  #onBadBytes(error: BadBytes, socket: Socket): void {
     const code = edgeErrorCode(error);
     this.#handlers.onRefusedBytes(code);
-    const state = this.#connections.get(socket);
-    state?.waiting.splice(0);
-    if (error.code === "ECONNRESET" || !socket.writable || state?.busy === true) {
+    const state = this.#stateOf(socket);
+    const { running } = state;
+    this.#giveUp(state);
+    // While a request's own body is being read nothing has been answered, so the place for an answer is free.
+    const answering = running !== null && (running.req.complete || running.headersSent);
+    if (error.code === "ECONNRESET" || !socket.writable || answering) {
       socket.destroy();
       return;
     }
-    const { status, text } = renderErrorBody(code, ERRORS[code].meaning, { dialect: "openai" });
+    const { status, text } = renderErrorBody(code, code === "METHOD_NOT_ALLOWED" ? "no route takes this method" : ERRORS[code].meaning, { dialect: "openai" });
+    const allow = code === "METHOD_NOT_ALLOWED" ? "allow: GET, POST, DELETE\r\n" : "";
     socket.end(
-      `HTTP/1.1 ${status} ${REASONS[status] ?? "Bad Request"}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: ${Buffer.byteLength(text)}\r\n\r\n${text}`,
+      `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Bad Request"}\r\ncontent-type: application/json\r\n${allow}connection: close\r\ncontent-length: ${Buffer.byteLength(text)}\r\n\r\n${text}`,
       () => socket.destroySoon(),
     );
   }
 }
 
-const REASONS: Readonly<Record<number, string>> = {
-  400: "Bad Request",
-  408: "Request Timeout",
-  413: "Payload Too Large",
-  431: "Request Header Fields Too Large",
-};
+type BadBytes = NodeJS.ErrnoException & { readonly rawPacket?: Buffer; readonly bytesParsed?: number };
 
-function edgeErrorCode(error: NodeJS.ErrnoException): ErrorCode {
+function edgeErrorCode(error: BadBytes): ErrorCode {
   switch (error.code) {
+    case "HPE_INVALID_METHOD":
+      return isRequestLine(error) ? "METHOD_NOT_ALLOWED" : "BAD_REQUEST";
     case "HPE_HEADER_OVERFLOW":
       return "HEADERS_TOO_LARGE";
-    case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
-      return "BODY_TOO_LARGE";
     case "ERR_HTTP_REQUEST_TIMEOUT":
       return "REQUEST_TIMEOUT";
     default:
       return "BAD_REQUEST";
   }
+}
+
+/** Whether the bytes at fault are a whole request line that only the method spoils. */
+function isRequestLine({ rawPacket = Buffer.alloc(0), bytesParsed = 0 }: BadBytes): boolean {
+  const from = rawPacket.lastIndexOf(0x0a, bytesParsed) + 1;
+  return /^[A-Za-z]{1,20} \/[\x21-\x7e]* HTTP\/1\.[01]\r\n/.test(rawPacket.toString("latin1", from, from + 9_000));
 }
