@@ -42,6 +42,10 @@ test("any value comes through as it is, and text without references does not cha
   );
 });
 
+test("a text that can't stand alone in YAML is a text", () => {
+  for (const value of ["-", "- a", "[", "{}", "*a", "#"]) assert.equal(coreScalar(value), value);
+});
+
 test("a reference alone gets the type that YAML 1.2 gives the same text", () => {
   for (const value of ["1", "-1", "+1", "1.5", ".5", "1.", "1e3", "0x1F", "0o17", "true", "True", "TRUE", "tRue", "yes", "null", "~", "", "a", "1_000", "0b1", "."]) {
     assert.deepEqual(coreScalar(value), parseDocument(`v: ${value}`, { version: "1.2" }).get("v") ?? null, value);

@@ -8,7 +8,8 @@ const BOM = [0xef, 0xbb, 0xbf] as const;
  * Finds where events end in bytes that are cut anywhere. Lines end with LF, CRLF or CR, mixed as they come, and a byte
  * order mark may stand at the start of the stream. Holds no bytes.
  *
- * A stretch ends with the blank line of an event, or with a comment or a blank line that stands between events.
+ * A stretch ends with the blank line of an event, or with a comment or a blank line that stands between events. The byte order
+ * mark is a stretch of its own, so no reader finds it in front of the first event's name or in the bytes it may remove.
  */
 export class EventCursor {
   /** Whether the stretch that `next` ended last holds a `data` line, which makes it an event. */
@@ -46,7 +47,11 @@ export class EventCursor {
   /** The offset behind the first stretch that ends in [from, to), or -1. Call again from there. */
   next(bytes: Buffer, from: number, to: number): number {
     let at = from;
-    if (this.#bom < BOM.length) at = this.#takeBom(bytes, at, to);
+    if (this.#bom < BOM.length) {
+      const matched = this.#bom;
+      at = this.#takeBom(bytes, at, to);
+      if (matched + (at - from) === BOM.length) return this.#ended(false, at);
+    }
     while (at < to) {
       const byte = bytes[at]!;
       if (byte === LF && this.#skipLf) {

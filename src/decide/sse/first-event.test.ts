@@ -15,6 +15,7 @@ const rows: { name: string; text: string; expect: FirstEvent }[] = [
   { name: "half an event", text: 'data: {"choices":[{"delta', expect: { kind: "more" } },
   { name: "a whole event whose blank line is missing", text: "data: {}\n", expect: { kind: "more" } },
   { name: "comments", text: ": ping\n\n: ping\n\n", expect: { kind: "commentsOnly" } },
+  { name: "a mark, then a comment", text: "\uFEFF: ping\n\n", expect: { kind: "commentsOnly" } },
   { name: "a comment, then half an event", text: ": ping\n\ndata: {", expect: { kind: "more" } },
   { name: "blank lines", text: "\n\r\n", expect: { kind: "more" } },
   { name: "an event without data", text: "event: x\n\n", expect: { kind: "more" } },

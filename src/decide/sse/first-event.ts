@@ -56,9 +56,7 @@ export class FirstEventGate {
   }
 
   #judge(): FirstEvent {
-    const text = Buffer.concat(this.#parts)
-      .toString("latin1")
-      .replace(/^\xEF\xBB\xBF/, "");
+    const text = Buffer.concat(this.#parts).toString("latin1");
     this.#parts.length = 0;
     const facts = judgeEvent(readEventText(text));
     return {

@@ -219,8 +219,7 @@ export class StreamWatcher {
   }
 
   #judge(bytes: Buffer, from: number, to: number): void {
-    const start = this.#eventsRead === 0 && startsWithMark(bytes, from) ? from + 3 : from;
-    const event = readEventText(bytes.toString("latin1", start, to));
+    const event = readEventText(bytes.toString("latin1", from, to));
     if (event.data === undefined) return;
     const facts = judgeEvent(event);
     if (!this.#settled) this.#settle(facts);
@@ -256,6 +255,3 @@ function lastBlankLine(bytes: Buffer, from: number, to: number): number {
   }
   return from;
 }
-
-const startsWithMark = (bytes: Buffer, at: number): boolean =>
-  bytes[at] === 0xef && bytes[at + 1] === 0xbb && bytes[at + 2] === 0xbf;

@@ -29,6 +29,13 @@ test("exactly the usage event that the gateway asked for is removed, with any li
   }
 });
 
+test("a usage event that is the first of a stream goes, and the byte order mark before it stays [10.X4]", () => {
+  const stream = `\uFEFF${USAGE}\n\ndata: [DONE]\n\n`;
+  for (const cuts of [[], [1], [2], [3], each(stream)]) {
+    assert.equal(filter(Buffer.from(stream), cuts).toString(), "\uFEFFdata: [DONE]\n\n", JSON.stringify(cuts));
+  }
+});
+
 test("events that only resemble it pass [10.X4]", () => {
   const events = [
     'data: {"choices":[{"index":0,"delta":{}}],"usage":{"prompt_tokens":1}}\n\n',
