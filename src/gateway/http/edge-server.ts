@@ -3,6 +3,7 @@ import type { AddressInfo, Socket } from "node:net";
 import { renderErrorBody } from "../../contract/error-body.ts";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import { ERRORS, type ErrorCode } from "../../kernel/errors.ts";
+import { headerValue } from "../calls/answer-headers.ts";
 
 /**
  * The listening side: limits of `node:http` set to the product's, one request of a connection at a time, and answers to
@@ -11,7 +12,9 @@ import { ERRORS, type ErrorCode } from "../../kernel/errors.ts";
  * Invariants:
  *   E1. A pipelined request is looked at only when the answer before it has ended well; behind an error, or an answer that
  *       closes the connection, it is never looked at.
- *   E2. Bytes that are no HTTP get one JSON answer and the connection is closed; if another answer is under way on that
+ *   E2. While an answer runs its connection is read, since only that shows that the client has gone: a body too large to wait
+ *       in memory behind it is thrown away unexecuted, with all that follows, and the connection ends with the answer.
+ *   E3. Bytes that are no HTTP get one JSON answer and the connection is closed; if another answer is under way on that
  *       connection, it is cut instead of being mixed up.
  */
 export interface EdgeHandlers {
@@ -21,6 +24,9 @@ export interface EdgeHandlers {
 
 /** Requests that a connection may have in the pipe behind the running one. */
 const PIPELINED_MAX = 16;
+/** Of a body that waits behind a running answer; well below what a stream buffers before it stops its connection. */
+const PIPELINED_BODY_BYTES_MAX = 16 * 1024;
+const DISCARDED_BYTES_MAX = 64 * 1024 * 1024;
 export const HEADER_BYTES_MAX = 16 * 1024;
 const CONNECTIONS_CHECK_MS = 1_000;
 
@@ -127,10 +133,15 @@ export class EdgeServer {
     const { socket } = req;
     const state = this.#stateOf(socket);
     // The parser goes on with what it has read, also behind the last answer of a connection.
-    if (state.over || socket.writableEnded) return;
+    if (state.over || socket.writableEnded) return discard(req);
     if (state.running === null) this.#start(state, req, res, expectsContinue);
     else if (state.waiting.length >= PIPELINED_MAX) socket.destroy();
-    else state.waiting.push([req, res, expectsContinue]);
+    else if (bodyCanWait(req)) state.waiting.push([req, res, expectsContinue]);
+    else {
+      this.#giveUp(state);
+      if (!state.running.headersSent) state.running.shouldKeepAlive = false;
+      discard(req);
+    }
   }
 
   #start(state: ConnectionState, req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
@@ -139,6 +150,7 @@ export class EdgeServer {
     res.once("close", () => {
       state.running = null;
       if (!res.writableFinished || socket.writableEnded || socket.destroyed) return this.#giveUp(state);
+      if (state.over) return socket.destroySoon();
       const next = state.waiting.shift();
       if (next === undefined) return;
       if (res.statusCode < 400) return this.#start(state, ...next);
@@ -167,6 +179,18 @@ export class EdgeServer {
       () => socket.destroySoon(),
     );
   }
+}
+
+function bodyCanWait({ rawHeaders }: IncomingMessage): boolean {
+  return headerValue(rawHeaders, "transfer-encoding") === undefined && Number(headerValue(rawHeaders, "content-length") ?? 0) <= PIPELINED_BODY_BYTES_MAX;
+}
+
+function discard(req: IncomingMessage): void {
+  let bytes = 0;
+  req.on("data", (part: Buffer) => {
+    bytes += part.length;
+    if (bytes > DISCARDED_BYTES_MAX) req.socket.destroy();
+  });
 }
 
 type BadBytes = NodeJS.ErrnoException & { readonly rawPacket?: Buffer; readonly bytesParsed?: number };
