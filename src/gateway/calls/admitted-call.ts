@@ -1,7 +1,8 @@
 import type { RequestOutcome } from "../../contract/audit-event.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import { nextCallDeadline, type CallLimit } from "../../decide/calls/call-deadlines.ts";
-import { readBodyUsage } from "../../decide/http/body-usage.ts";
+import { readBodyUsage, type BodyFacts } from "../../decide/http/body-usage.ts";
+import { forwardResponseHeaders } from "../../decide/http/forward-headers.ts";
 import type { TokenUsage } from "../../decide/http/token-usage.ts";
 import { mayRetryAttempt, type RetryCause } from "../../decide/routing/retry-policy.ts";
 import { streamSucceeded } from "../../decide/sse/stream-watcher.ts";
@@ -102,6 +103,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.removeUsageEvent = injectsUsage(upstream, request);
     this.#answer = new ClientAnswer({
       context,
+      clock: deps.clock,
       mode: this.mode,
       upstreamId: upstream.settings.id,
       showsEndpoint: deps.endpointHeader(),
@@ -190,7 +192,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   }
 
   onInformational(status: number, rawHeaders: string[]): void {
-    this.writer.sendInformational(status, rawHeaders);
+    this.writer.sendInformational(status, forwardResponseHeaders(rawHeaders, { mode: this.mode, keepContentLength: false }));
   }
 
   onProgress(_attempt: Attempt, isEvent: boolean): void {
@@ -225,13 +227,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
         this.#endWhole(attempt, end.head, end.body);
         return;
       case "flow":
-        if (end.error === null) {
-          this.writer.end(trailers);
-          this.#endWell();
-        } else {
-          this.writer.breakOff(null);
-          this.#endTruncated(end.error.message);
-        }
+        this.#endFlow(end.error?.message ?? (end.facts?.looksComplete === false ? "the engine's answer stops inside its JSON" : null), end.facts, trailers);
         return;
       case "stream":
         this.#endStream(end, trailers);
@@ -324,6 +320,17 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     }
   }
 
+  #endFlow(broken: string | null, facts: BodyFacts | null, trailers: readonly string[]): void {
+    this.#usage = facts?.usage ?? null;
+    if (broken === null) {
+      this.writer.end(trailers);
+      this.#endWell();
+    } else {
+      this.writer.breakOff(null);
+      this.#endTruncated(broken);
+    }
+  }
+
   #endStream(end: Extract<AttemptEnd, { kind: "stream" }>, trailers: readonly string[]): void {
     const { verdict, error } = end;
     this.#usage = verdict.usage;
@@ -368,13 +375,14 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   /** Ends a running answer from our side: its time is spent, or the gateway stops. */
   #cut(code: ErrorCode, message: string, outcome: RequestOutcome): void {
     const attempt = this.#attempt;
+    const begun = attempt?.committed === true;
     const watched = attempt?.watcher?.finish();
-    const framing = attempt?.committed === true ? attempt.exchange?.completeFraming() : undefined;
+    const framing = begun ? attempt.exchange?.completeFraming() : undefined;
     attempt?.abandon();
     if (this.endpoint !== null && outcome === "upstream_timeout") this.#upstream.onResult(this.endpoint, { kind: "timeout" }, this.#deps.clock.mono());
     this.#usage = watched?.usage ?? null;
     this.#warn("request.cut", code, message);
-    if (attempt?.committed === true) this.#answer.breakOff(code, message, watched, framing);
+    if (begun) this.#answer.breakOff(code, message, watched, framing);
     else this.#answer.refuse(code, message);
     this.#end(outcome, code, true);
   }

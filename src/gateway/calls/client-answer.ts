@@ -1,6 +1,7 @@
 import { normaliseEngineError } from "../../decide/engines/engine-error.ts";
 import { renderErrorEvent } from "../../decide/sse/error-event.ts";
 import type { StreamVerdict } from "../../decide/sse/stream-watcher.ts";
+import type { Clock } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import { sendError } from "../http/send-error.ts";
@@ -11,6 +12,7 @@ import { ClientWriter } from "./client-writer.ts";
 
 export interface ClientAnswerOptions {
   readonly context: RequestContext;
+  readonly clock: Clock;
   readonly mode: "engine" | "http";
   readonly upstreamId: string;
   readonly showsEndpoint: boolean;
@@ -69,8 +71,8 @@ export class ClientAnswer {
       this.writer.breakOff(this.#errorEvent(code, message, undefined));
       return;
     }
-    const { context, upstreamId } = this.#options;
-    this.status = sendError(context.res, code, message, { dialect: context.dialect, requestId: context.requestId, retryAfterMs, queueMs: this.queueMs, upstreamId });
+    const { context, upstreamId, clock } = this.#options;
+    this.status = sendError(context.res, code, message, { dialect: context.dialect, requestId: context.requestId, clock, retryAfterMs, queueMs: this.queueMs, upstreamId });
   }
 
   /**

@@ -113,7 +113,7 @@ export class Dispatcher implements EdgeHandlers {
     facts: { readonly allow?: string | undefined; readonly retryAfterMs?: number | undefined },
   ): void {
     this.#deps.metrics.forUpstream(null).refused(code);
-    sendError(res, code, message, { dialect, requestId, ...facts });
+    sendError(res, code, message, { dialect, requestId, clock: this.#deps.clock, ...facts });
   }
 }
 

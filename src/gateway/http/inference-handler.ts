@@ -192,6 +192,7 @@ export class InferenceHandler {
     const status = sendError(context.res, code, message, {
       dialect: context.dialect,
       requestId: context.requestId,
+      clock: this.#deps.clock,
       param: facts.param,
       retryAfterMs: facts.retryAfterMs,
       upstreamId: facts.upstream?.settings.id,

@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import { decodeId } from "../../decide/http/request-line.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
-import type { Clock, EpochMs } from "../../kernel/clock.ts";
+import { isoTime, type Clock, type EpochMs } from "../../kernel/clock.ts";
 import { ERRORS, YardmasterError } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
@@ -16,7 +16,7 @@ import { upstreamHealth } from "../views/health-view.ts";
 import { findModel, listModels } from "../views/models-view.ts";
 import type { RequestContext } from "./request-context.ts";
 import type { Handler } from "./routes.ts";
-import { sendError } from "./send-error.ts";
+import { hasUnreadBody, sendError } from "./send-error.ts";
 
 export interface OwnRoutesDeps {
   readonly clock: Clock;
@@ -49,6 +49,7 @@ export class OwnRoutes {
       sendError(context.res, known ? error.code : "INTERNAL", known ? error.message : "a fault in the gateway; the log has this request id", {
         dialect: context.dialect,
         requestId: context.requestId,
+        clock: this.#deps.clock,
       });
     });
   }
@@ -82,25 +83,55 @@ export class OwnRoutes {
       case "keysList":
         return sendJson(context, 200, listKeys(this.#deps.keyAdmin()));
       case "keysNew":
-        return sendJson(context, 201, createKey(this.#deps.keyAdmin(), await readJson(context.req)));
+        return sendJson(context, 201, createKey(this.#deps.keyAdmin(), await this.#readJson(context.req)));
       case "keyRevoke":
         return sendJson(context, 200, revokeKey(this.#deps.keyAdmin(), keyIdOf(context)));
       case "keyRotate":
-        return sendJson(context, 200, rotateKey(this.#deps.keyAdmin(), keyIdOf(context), await readJson(context.req)));
+        return sendJson(context, 200, rotateKey(this.#deps.keyAdmin(), keyIdOf(context), await this.#readJson(context.req)));
       default:
         assertNever(handler, "handler");
     }
   }
 
+  #readJson(req: IncomingMessage): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      const parts: Buffer[] = [];
+      let bytes = 0;
+      const { clock, config } = this.#deps;
+      const timer = clock.after(config().http.bodyIdleMs, () => reject(new YardmasterError("REQUEST_TIMEOUT", ERRORS.REQUEST_TIMEOUT.meaning)));
+      const fail = (code: "BAD_REQUEST" | "BODY_TOO_LARGE", message: string): void => {
+        timer.cancel();
+        reject(new YardmasterError(code, message));
+      };
+      req.on("data", (chunk: Buffer) => {
+        bytes += chunk.length;
+        if (bytes <= ADMIN_BODY_BYTES_MAX) parts.push(chunk);
+        else fail("BODY_TOO_LARGE", `the body is larger than ${ADMIN_BODY_BYTES_MAX} bytes`);
+      });
+      req.on("close", () => fail("BAD_REQUEST", "the body broke off"));
+      req.on("error", () => fail("BAD_REQUEST", "the body broke off"));
+      req.on("end", () => {
+        timer.cancel();
+        const text = Buffer.concat(parts).toString("utf8");
+        if (text.trim() === "") return resolve(undefined);
+        try {
+          resolve(JSON.parse(text));
+        } catch (cause) {
+          reject(new YardmasterError("BAD_JSON", "the body is not JSON", { cause }));
+        }
+      });
+    });
+  }
+
   #readyz(context: RequestContext): void {
     if (this.#deps.draining()) {
-      sendError(context.res, "DRAINING", "the gateway is stopping", { dialect: "openai", requestId: context.requestId });
+      sendError(context.res, "DRAINING", "the gateway is stopping", { dialect: "openai", requestId: context.requestId, clock: this.#deps.clock });
       return;
     }
     const upstreams = this.#deps.registry.all();
     const able = upstreams.filter((upstream) => upstream.unavailable("") === null).length;
     if (upstreams.length > 0 && able === 0) {
-      sendError(context.res, "UPSTREAM_UNAVAILABLE", "no upstream has an endpoint that can take work", { dialect: "openai", requestId: context.requestId });
+      sendError(context.res, "UPSTREAM_UNAVAILABLE", "no upstream has an endpoint that can take work", { dialect: "openai", requestId: context.requestId, clock: this.#deps.clock });
       return;
     }
     sendText(context, 200, `ready: ${able} of ${upstreams.length} upstreams can take work\n`);
@@ -111,7 +142,7 @@ export class OwnRoutes {
     const now = clock.mono();
     return {
       version,
-      started_at: new Date(startedAt).toISOString(),
+      started_at: isoTime(startedAt),
       coordination: config().coordination,
       draining: this.#deps.draining(),
       config: this.#deps.lastReload(),
@@ -131,31 +162,10 @@ function send(context: RequestContext, status: number, contentType: string, text
     "x-content-type-options", "nosniff",
     "x-request-id", context.requestId,
     "content-length", String(Buffer.byteLength(text)),
+    ...(hasUnreadBody(context.req) ? ["connection", "close"] : []),
   ]);
   context.res.end(text);
 }
 
 const sendText = (context: RequestContext, status: number, text: string): void => send(context, status, "text/plain; charset=utf-8", text);
 const sendJson = (context: RequestContext, status: number, value: unknown): void => send(context, status, "application/json", JSON.stringify(value));
-
-function readJson(req: IncomingMessage): Promise<unknown> {
-  return new Promise((resolve, reject) => {
-    const parts: Buffer[] = [];
-    let bytes = 0;
-    req.on("data", (chunk: Buffer) => {
-      bytes += chunk.length;
-      if (bytes <= ADMIN_BODY_BYTES_MAX) parts.push(chunk);
-    });
-    req.on("error", () => reject(new YardmasterError("BAD_REQUEST", "the body broke off")));
-    req.on("end", () => {
-      if (bytes > ADMIN_BODY_BYTES_MAX) return reject(new YardmasterError("BODY_TOO_LARGE", ERRORS.BODY_TOO_LARGE.meaning));
-      const text = Buffer.concat(parts).toString("utf8");
-      if (text.trim() === "") return resolve(undefined);
-      try {
-        resolve(JSON.parse(text));
-      } catch (cause) {
-        reject(new YardmasterError("BAD_JSON", "the body is not JSON", { cause }));
-      }
-    });
-  });
-}

@@ -2,11 +2,14 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { renderErrorBody, type Dialect } from "../../contract/error-body.ts";
 import { renderRetryAfter } from "../../decide/http/retry-after.ts";
 import { headerValue } from "../calls/answer-headers.ts";
+import type { Clock } from "../../kernel/clock.ts";
 import { ERRORS, type ErrorCode } from "../../kernel/errors.ts";
 
 export interface ErrorFacts {
   readonly dialect: Dialect;
   readonly requestId: string;
+  /** Bounds how long the rest of a refused body is taken in. */
+  readonly clock: Clock;
   readonly param?: string | undefined;
   /** For codes that carry `Retry-After`; absent: one second. */
   readonly retryAfterMs?: number | undefined;
@@ -18,13 +21,18 @@ export interface ErrorFacts {
 /** Bytes of an unread request body that are taken in and thrown away, so that the client comes to read the answer. */
 const LINGERING_BYTES_MAX = 64 * 1024 * 1024;
 const UNREAD_BYTES_KEPT = 64 * 1024;
-const LINGERING_MS_MAX = 2_000;
+const LINGERING_IDLE_MS_MAX = 2_000;
+const LINGERING_MS_MAX = 30_000;
 
-/** Answers with a refusal; returns its status. Nothing happens when the answer has begun or the client is gone. */
+/**
+ * Answers with a refusal; returns its status. Nothing happens when the answer has begun or the client is gone. A request that
+ * would be refused again ends its connection, so that nothing behind it is taken for a fresh start; where the client should
+ * only wait the connection lives on, which keeps overload cheap.
+ */
 export function sendError(res: ServerResponse, code: ErrorCode, message: string, facts: ErrorFacts): number {
   const { status, text } = renderErrorBody(code, message, facts);
   if (res.headersSent || res.destroyed) return status;
-  const rule: { readonly http: number; readonly retryAfter?: boolean } = ERRORS[code];
+  const rule: { readonly retry: string; readonly retryAfter?: boolean } = ERRORS[code];
   const headers = ["content-type", "application/json", "x-request-id", facts.requestId];
   if (rule.retryAfter === true) headers.push("retry-after", renderRetryAfter(facts.retryAfterMs ?? 1_000));
   if (facts.queueMs !== null && facts.queueMs !== undefined) headers.push("x-yardmaster-queue-ms", String(Math.round(facts.queueMs)));
@@ -33,19 +41,19 @@ export function sendError(res: ServerResponse, code: ErrorCode, message: string,
   if (code === "UNAUTHORIZED") headers.push("www-authenticate", 'Bearer realm="yardmaster"');
   headers.push("content-length", String(Buffer.byteLength(text)));
   if (!hasUnreadBody(res.req)) {
-    if (code === "DRAINING") headers.push("connection", "close");
+    if (code === "DRAINING" || rule.retry === "never") headers.push("connection", "close");
     res.writeHead(status, headers);
     res.end(text);
     return status;
   }
   headers.push("connection", "close");
   res.writeHead(status, headers);
-  endAfterUnreadBody(res, text);
+  endAfterUnreadBody(res, text, facts.clock);
   return status;
 }
 
 /** A small rest is read and thrown away by the server itself, and the connection lives on; a large one ends it. */
-function hasUnreadBody(req: IncomingMessage): boolean {
+export function hasUnreadBody(req: IncomingMessage): boolean {
   if (req.complete) return false;
   if (headerValue(req.rawHeaders, "transfer-encoding") !== undefined) return true;
   return Number(headerValue(req.rawHeaders, "content-length") ?? 0) > UNREAD_BYTES_KEPT;
@@ -55,7 +63,7 @@ function hasUnreadBody(req: IncomingMessage): boolean {
  * A client that is still sending would get a reset, and never see the answer, if the connection were closed now. So the
  * answer goes out whole and the rest of the body is thrown away for a bounded time and size.
  */
-function endAfterUnreadBody(res: ServerResponse, text: string): void {
+function endAfterUnreadBody(res: ServerResponse, text: string, clock: Clock): void {
   const req = res.req;
   res.write(text);
   let bytes = 0;
@@ -63,6 +71,7 @@ function endAfterUnreadBody(res: ServerResponse, text: string): void {
   const finish = (): void => {
     if (over) return;
     over = true;
+    timer.cancel();
     req.off("data", onData);
     res.end();
   };
@@ -70,10 +79,11 @@ function endAfterUnreadBody(res: ServerResponse, text: string): void {
     bytes += chunk.length;
     if (bytes > LINGERING_BYTES_MAX) finish();
   };
+  const timer = clock.after(LINGERING_MS_MAX, finish);
   req.on("data", onData);
   req.once("end", finish);
   req.once("error", finish);
   req.once("close", finish);
-  req.setTimeout(LINGERING_MS_MAX, finish);
+  req.setTimeout(LINGERING_IDLE_MS_MAX, finish);
   req.resume();
 }
