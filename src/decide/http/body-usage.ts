@@ -16,8 +16,8 @@ export interface BodyFacts {
 }
 
 const PARSED_BYTES_MAX = 65_536;
-const HEAD_BYTES = 4_096;
-const TAIL_BYTES = 65_536;
+export const HEAD_BYTES = 4_096;
+export const TAIL_BYTES = 65_536;
 const USAGE_KEY = '"usage"';
 
 /**

@@ -19,6 +19,8 @@ export interface RequestForwarding {
   readonly forwarded: { readonly for: string; readonly proto: string; readonly host: string | undefined } | null;
   /** Absent: the client's own is passed on. */
   readonly traceparent: string | undefined;
+  /** The answer is read on its way past, so the engine is not offered any encoding. */
+  readonly plainAnswer?: boolean;
   /** What is left of the request's own deadline; the engine is told so that it need not work longer. */
   readonly remainingMs?: number | undefined;
 }
@@ -99,7 +101,10 @@ export function forwardRequestHeaders(raw: readonly string[], options: RequestFo
     if (options.mode === "engine" && !engineTakes(name, options.extra)) continue;
     if (staysHere(name) || named?.has(name) === true || (name === "traceparent" && options.traceparent !== undefined))
       continue;
-    if (name === "accept-encoding") offersEncoding = true;
+    if (name === "accept-encoding") {
+      if (options.plainAnswer === true) continue;
+      offersEncoding = true;
+    }
     out.push(raw[i]!, raw[i + 1]!);
   }
   // Without the header an engine may choose any encoding, and this client has not said that it can undo one.

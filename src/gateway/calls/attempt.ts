@@ -1,4 +1,6 @@
 import type { StreamEnd } from "../http/routes.ts";
+import { BodyEdges } from "../../decide/http/body-edges.ts";
+import type { BodyFacts } from "../../decide/http/body-usage.ts";
 import { FirstEventGate, type FirstEvent } from "../../decide/sse/first-event.ts";
 import { StreamWatcher, type StreamVerdict } from "../../decide/sse/stream-watcher.ts";
 import { UsageFilter } from "../../decide/sse/usage-filter.ts";
@@ -20,7 +22,8 @@ export type AttemptFailure =
 export type AttemptEnd =
   | { readonly kind: "stream"; readonly verdict: StreamVerdict; readonly error: UpstreamError | null }
   | { readonly kind: "whole"; readonly head: UpstreamHead; readonly body: Buffer }
-  | { readonly kind: "flow"; readonly error: UpstreamError | null };
+  /** `facts`: what the two ends of a large JSON answer tell. */
+  | { readonly kind: "flow"; readonly error: UpstreamError | null; readonly facts: BodyFacts | null };
 
 export interface AttemptOwner {
   readonly writer: ClientWriter;
@@ -70,6 +73,8 @@ export class Attempt implements UpstreamHandler {
   readonly #gate = new FirstEventGate();
   #watcher: StreamWatcher | null = null;
   #filter: UsageFilter | null = null;
+  /** Of a large JSON answer. */
+  #edges: BodyEdges | null = null;
   bytesIn = 0;
 
   constructor(owner: AttemptOwner) {
@@ -104,15 +109,21 @@ export class Attempt implements UpstreamHandler {
     this.#head = head;
     const { contentType, encoded } = describeBody(head.rawHeaders);
     const passesFraming = head.framing === "chunked" && this.#owner.writer.takesFraming;
+    const isEventStream = contentType.startsWith("text/event-stream");
     if (this.#owner.holdsStatus(head.status)) {
       this.#mode = "error";
+      return false;
+    }
+    if (this.#owner.writer.committed && (encoded || !isEventStream)) {
+      // Comments have begun a plain event stream, which nothing else can go on with.
+      this.#abortWith({ kind: "garbage", message: "the engine answered without a plain event stream" });
       return false;
     }
     if (this.#owner.mode === "http" || encoded || head.framing === "none") {
       this.#mode = "flow";
       return passesFraming;
     }
-    if (contentType.startsWith("text/event-stream")) {
+    if (isEventStream) {
       this.#mode = "hold";
       if (this.#owner.removeUsageEvent) this.#filter = new UsageFilter();
       return passesFraming && this.#filter === null;
@@ -142,10 +153,12 @@ export class Attempt implements UpstreamHandler {
       case "events":
         this.#watch(payload, [0, payload.length], 2);
         this.#pass(payload);
+        this.#checkOverflow();
         break;
       case "flow":
         if (!this.#commitFlow()) break;
         this.#owner.onProgress(this, false);
+        this.#edges?.push(payload);
         this.#owner.writer.writePayload(payload);
         break;
       default:
@@ -161,9 +174,12 @@ export class Attempt implements UpstreamHandler {
         this.#framed = true;
         this.#hold(raw, Array.from(spans.offsets.slice(0, spans.count)));
         return "retained";
-      case "events":
+      case "events": {
         this.#watch(raw, spans.offsets, spans.count);
-        return this.#writeFramed(raw);
+        const result = this.#writeFramed(raw);
+        this.#checkOverflow();
+        return result;
+      }
       case "flow":
         if (!this.#commitFlow()) return "done";
         this.#owner.onProgress(this, false);
@@ -185,7 +201,8 @@ export class Attempt implements UpstreamHandler {
         this.#endWhole(head, trailers);
         return;
       case "hold":
-        this.#fail(this.#heldBytes === 0 ? { kind: "emptyAnswer" } : { kind: "garbage", message: "the stream ended before its first event" });
+        if (this.#heldBytes === 0) this.#fail({ kind: "emptyAnswer" });
+        else this.#fail({ kind: "transport", failure: "truncated", reused: false, message: "the stream ended before its first event was whole" });
         return;
       case "events": {
         const rest = this.#filter?.finish() ?? [];
@@ -198,7 +215,7 @@ export class Attempt implements UpstreamHandler {
       default:
         if (!this.#commitFlow()) return;
         this.#mode = "over";
-        this.#owner.onEnd(this, { kind: "flow", error: null }, trailers);
+        this.#owner.onEnd(this, { kind: "flow", error: null, facts: this.#edges?.facts() ?? null }, trailers);
     }
   }
 
@@ -211,7 +228,7 @@ export class Attempt implements UpstreamHandler {
       this.#owner.onEnd(this, { kind: "stream", verdict, error }, []);
     } else if (mode === "flow" && this.#owner.writer.committed) {
       this.#mode = "over";
-      this.#owner.onEnd(this, { kind: "flow", error }, []);
+      this.#owner.onEnd(this, { kind: "flow", error, facts: null }, []);
     } else {
       this.#fail({ kind: "transport", failure: error.kind, reused: error.reused, message: error.message });
     }
@@ -245,6 +262,8 @@ export class Attempt implements UpstreamHandler {
     this.#mode = "flow";
     const held = this.#held;
     this.#held = [];
+    if (describeBody(head.rawHeaders).contentType.includes("json")) this.#edges = new BodyEdges();
+    for (const part of held) this.#edges?.push(part);
     if (!this.#commitFlow()) return;
     for (const part of held) this.#owner.writer.writePayload(part);
   }
@@ -300,6 +319,7 @@ export class Attempt implements UpstreamHandler {
       if (this.#framed) this.#writeFramed(part);
       else this.#pass(part);
     }
+    this.#checkOverflow();
   }
 
   #watch(bytes: Buffer, offsets: ArrayLike<number>, count: number): void {
@@ -308,13 +328,15 @@ export class Attempt implements UpstreamHandler {
     let progressed = false;
     for (let i = 0; i + 1 < count; i += 2) if (watcher.feed(bytes, offsets[i] ?? 0, offsets[i + 1] ?? 0)) progressed = true;
     if (progressed) this.#owner.onProgress(this, true);
-    if (watcher.overflow) this.#breakStream("an event is larger than 1 MiB");
   }
 
-  #breakStream(message: string): void {
+  /** Asked when a read has gone out whole, so that the framing can be completed behind it. */
+  #checkOverflow(): void {
+    if (this.#watcher?.overflow !== true) return;
     const verdict = this.#verdict();
+    const completeFraming = this.exchange?.completeFraming() ?? NOTHING;
     this.abandon();
-    this.#owner.onEnd(this, { kind: "stream", verdict, error: { kind: "protocol", message, reused: false, completeFraming: NOTHING } }, []);
+    this.#owner.onEnd(this, { kind: "stream", verdict, error: { kind: "protocol", message: "an event is larger than 1 MiB", reused: false, completeFraming } }, []);
   }
 
   #pass(payload: Buffer): void {

@@ -1,5 +1,6 @@
 import { STATUS_CODES, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import { forwardTrailers } from "../../decide/http/forward-headers.ts";
 import { asMono, type Clock, type MonoMs } from "../../kernel/clock.ts";
 import type { TimerWheel } from "../../kernel/timer-wheel.ts";
 
@@ -71,13 +72,13 @@ export class ClientWriter {
     return true;
   }
 
-  /** A 1xx answer of the engine, for clients that can take one, before the head. */
+  /** A 1xx answer of the engine, for clients that can take one, before the head. The headers are those that may go on. */
   sendInformational(status: number, rawHeaders: readonly string[]): void {
     const socket = this.#res.socket;
     if (this.committed || socket === null || socket.destroyed || this.#res.req.httpVersionMinor === 0) return;
     const fields: string[] = [];
     for (let i = 0; i + 1 < rawHeaders.length; i += 2) fields.push(`${rawHeaders[i]}: ${rawHeaders[i + 1]}\r\n`);
-    socket.write(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Information"}\r\n${fields.join("")}\r\n`);
+    socket.write(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Information"}\r\n${fields.join("")}\r\n`, "latin1");
   }
 
   /** Bytes that are framed already (or belong to a body with a length). */
@@ -104,10 +105,11 @@ export class ClientWriter {
     this.writeFramed(framed);
   }
 
+  /** `trailers` as the engine sent them. */
   end(trailers: readonly string[]): void {
     if (this.#ended || this.#socket === null) return;
     this.#ended = true;
-    if (trailers.length > 0 && this.#chunked) this.#res.addTrailers(pairs(trailers));
+    if (trailers.length > 0 && this.#chunked) this.#res.addTrailers(pairs(forwardTrailers(trailers)));
     this.#res.end();
   }
 
@@ -123,14 +125,18 @@ export class ClientWriter {
       socket.destroy();
       return;
     }
-    if (last !== null && this.#chunked) {
+    if (last !== null && !this.#hasLength) {
       this.#ended = false;
       this.writePayload(last);
       this.#ended = true;
     }
+    if (this.#chunked || this.#hasLength) {
+      socket.destroySoon();
+      return;
+    }
     // Without framing the end of the connection is the regular end of the body, so only a reset tells of the break.
-    if (!this.#chunked && !this.#hasLength) socket.resetAndDestroy();
-    else socket.destroySoon();
+    while (socket.writableCorked > 0) socket.uncork();
+    socket.resetAndDestroy();
   }
 
   /** Closes at once, with what is not yet sent thrown away. */
