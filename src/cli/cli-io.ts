@@ -40,7 +40,7 @@ export function processIo(
   env: Env,
   clock: Clock,
   interrupted: AbortSignal,
-): { readonly io: CliIo; outputClosed(): boolean } {
+): { readonly io: CliIo; readonly outputClosed: () => boolean } {
   const closed = new AbortController();
   const onError = (err: Error): void => {
     if ("code" in err && err.code === "EPIPE") closed.abort(new Error("the reader of the output has gone"));

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import type { GatewayConfig } from "../contract/gateway-config.ts";
 import { formatListen } from "../contract/listen-address.ts";
-import type { Clock, EpochMs } from "../kernel/clock.ts";
+import type { Clock } from "../kernel/clock.ts";
 import { requestIds } from "../kernel/ids.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";

@@ -9,7 +9,7 @@ const NONE: Credential = { kind: "none" };
 const BEARER = /^bearer[ \t]+/i;
 
 /** Every header that carries a key, each to be sent once. */
-export const CREDENTIAL_HEADERS = ["authorization", "x-api-key", "api-key"] as const;
+const CREDENTIAL_HEADERS = ["authorization", "x-api-key", "api-key"] as const;
 
 /**
  * `rawHeaders` is flat: name, value, name, value. `target` is the request target with its query: a key there is refused,

@@ -14,6 +14,3 @@ export const ANONYMOUS: RequestKey = {
   allowExternal: true,
   allowsModel: () => true,
 };
-
-/** Stands in audit events of requests whose key was never accepted. */
-export const NO_KEY: RequestKey = { ...ANONYMOUS, id: "-", role: "client", allowExternal: false, allowsModel: () => false };

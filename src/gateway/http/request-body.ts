@@ -23,7 +23,6 @@ const BYTES_PER_MS_MIN = 1;
  */
 export class RequestBody {
   readonly #req: IncomingMessage;
-  readonly #clock: Clock;
   readonly #wheel: TimerWheel;
   readonly #budget: BufferBudget;
   readonly #bytesMax: number;
@@ -40,7 +39,6 @@ export class RequestBody {
     deps: { clock: Clock; wheel: TimerWheel; budget: BufferBudget; bytesMax: number; idleMs: number },
   ) {
     this.#req = req;
-    this.#clock = deps.clock;
     this.#wheel = deps.wheel;
     this.#budget = deps.budget;
     this.#bytesMax = deps.bytesMax;

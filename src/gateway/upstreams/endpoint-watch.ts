@@ -1,3 +1,4 @@
+import { METRICS_ACCEPT } from "../../decide/engines/adapter.ts";
 import { parseMetricsText } from "../../decide/telemetry/prometheus-text.ts";
 import type { BreakerState } from "../../decide/routing/breaker.ts";
 import { judgeStall } from "../../decide/routing/stall.ts";
@@ -28,6 +29,8 @@ const MODELS_RETRY_MS = 5_000;
 const FAILED_PROBES_MAX = 2;
 /** A call younger than this may not yet be in the engine's own count. */
 const COUNTED_AFTER_MS = 250;
+/** What pages other than the metrics are asked for with. */
+const ANY_PAGE = "application/json, */*;q=0.1";
 
 /**
  * Watches one endpoint: health page, metrics, list of models, engines that work on after an abort, and stalls. Reads and
@@ -102,11 +105,11 @@ export class EndpointWatch {
     }
   }
 
-  #get(path: string, timeoutMs: number): Promise<Fetched> {
+  #get(path: string, accept: string, timeoutMs: number): Promise<Fetched> {
     const endpoint = this.#endpoint;
     const auth = this.#upstream.engineAuth;
     return fetchText(this.#deps.client, this.#deps.clock, endpoint.target, endpoint.basePath + path, {
-      headers: ["host", endpoint.hostHeader, "accept", "text/plain;version=0.0.4, application/json;q=0.5, */*;q=0.1", ...(auth === undefined ? [] : ["authorization", auth])],
+      headers: ["host", endpoint.hostHeader, "accept", accept, ...(auth === undefined ? [] : ["authorization", auth])],
       timeoutMs,
     });
   }
@@ -125,7 +128,7 @@ export class EndpointWatch {
     if (path === null) return;
     const settled = [...endpoint.running].filter((call) => startedAt - call.dispatchedAt > COUNTED_AFTER_MS);
     const ownAtStart = endpoint.ownBusy;
-    const fetched = await this.#get(path, METRICS_TIMEOUT_MS);
+    const fetched = await this.#get(path, probe === null ? METRICS_ACCEPT : ANY_PAGE, METRICS_TIMEOUT_MS);
     if (this.#stopped || fetched.kind !== "answer") return;
     // Started without that page (llama.cpp's can be turned off): the metrics tell the same, a little later.
     if (probe !== null && fetched.status !== 200) this.#probeMissing = true;
@@ -192,7 +195,7 @@ export class EndpointWatch {
     }
     const busyAndMoving = endpoint.running.size > 0 && !endpoint.stalled;
     this.#healthDue = startedAt + (endpoint.health === "healthy" || endpoint.health === "unknown" ? health.everyMs : HEALTH_AWAY_MS);
-    const fetched = await this.#get(health.path, health.timeoutMs);
+    const fetched = await this.#get(health.path, ANY_PAGE, health.timeoutMs);
     if (this.#stopped) return;
     if (fetched.kind === "failed") {
       this.#failedProbes += 1;
@@ -233,7 +236,7 @@ export class EndpointWatch {
     const path = this.#upstream.adapter.modelsPath;
     this.#modelsDue = Number.POSITIVE_INFINITY;
     if (path === null) return;
-    const fetched = await this.#get(path, METRICS_TIMEOUT_MS);
+    const fetched = await this.#get(path, ANY_PAGE, METRICS_TIMEOUT_MS);
     const models = fetched.kind === "answer" && fetched.status === 200 ? this.#upstream.adapter.readModels(fetched.body) : undefined;
     this.#modelsDue = this.#deps.clock.mono() + (models === undefined ? MODELS_RETRY_MS : MODELS_MS);
     if (models === undefined || this.#stopped) return;

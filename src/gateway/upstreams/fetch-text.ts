@@ -20,17 +20,16 @@ export function fetchText(
     let bytes = 0;
     let status = 0;
     let rawHeaders: readonly string[] = [];
-    let exchange: UpstreamExchange | undefined;
     const finish = (fetched: Fetched): void => {
       timer.cancel();
       resolve(fetched);
     };
     const giveUp = (failure: "timeout" | "tooLarge", message: string): void => {
-      exchange?.abort();
+      exchange.abort();
       finish({ kind: "failed", failure, message });
     };
     const timer = clock.after(options.timeoutMs, () => giveUp("timeout", `no answer within ${options.timeoutMs} ms`));
-    exchange = client.exchange(
+    const exchange: UpstreamExchange = client.exchange(
       target,
       { method: "GET", path, headers: options.headers, body: [], bodyBytes: undefined, freshConnection: options.freshConnection === true },
       {
