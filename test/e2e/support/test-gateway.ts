@@ -9,7 +9,7 @@ import type { AuditPage } from "../../../src/contract/audit-event.ts";
 import type { GatewayConfig } from "../../../src/contract/gateway-config.ts";
 import { ROLES, type Role } from "../../../src/contract/roles.ts";
 import { Gateway } from "../../../src/gateway/gateway.ts";
-import { systemClock } from "../../../src/kernel/clock.ts";
+import { systemClock, type Clock } from "../../../src/kernel/clock.ts";
 import { BatchedLogger } from "../../../src/kernel/log.ts";
 import { seededRandom } from "../../../src/kernel/random.ts";
 
@@ -21,6 +21,8 @@ export interface TestGatewayOptions {
   /** Further keys; `key` is the plain one. */
   readonly keys?: readonly (Record<string, unknown> & { readonly id: string; readonly key: string })[];
   readonly env?: Record<string, string>;
+  /** Default: the system's. With a virtual one see `passTime`. */
+  readonly clock?: Clock;
 }
 
 export interface TestGateway {
@@ -65,9 +67,10 @@ export async function startTestGateway(options: TestGatewayOptions): Promise<Tes
     if (loaded.kind === "invalid") throw new Error(formatProblems(loaded.problems));
     return loaded.config;
   };
+  const clock = options.clock ?? systemClock;
   const logLines: string[] = [];
-  const log = new BatchedLogger({ clock: systemClock, sink: { write: (text) => void logLines.push(...text.trimEnd().split("\n")) }, level: "debug", format: "json" });
-  const gateway = await Gateway.start({ config: configOf(options), clock: systemClock, random: seededRandom(1), log, version: "0.0.0-test" });
+  const log = new BatchedLogger({ clock, sink: { write: (text) => void logLines.push(...text.trimEnd().split("\n")) }, level: "debug", format: "json" });
+  const gateway = await Gateway.start({ config: configOf(options), clock, random: seededRandom(1), log, version: "0.0.0-test" });
   const url = `http://${gateway.address}`;
   const asOperator = { authorization: `Bearer ${keys.operator}` };
   const getJson = async (path: string): Promise<any> => (await fetch(url + path, { headers: asOperator })).json();
