@@ -1,4 +1,5 @@
 import { configFile } from "../contract/config-schema.ts";
+import { renderMetricsReference } from "../contract/metric-names.ts";
 import { listFields } from "../contract/schema-fields.ts";
 import type { Field } from "../contract/schema-fields.ts";
 import { ERRORS } from "../kernel/errors.ts";
@@ -15,6 +16,7 @@ const GENERATED = "<!-- Made by `npm run docs` from the code; changes here are l
 export const referencePages = (): readonly ReferencePage[] => [
   { file: "config.md", text: renderConfigPage() },
   { file: "errors.md", text: renderErrorsPage() },
+  { file: "metrics.md", text: GENERATED + renderMetricsReference() },
 ];
 
 const cell = (text: string): string => text.replaceAll("|", "\\|").replaceAll("\n", " ");

@@ -1,7 +1,18 @@
-import { mkdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { referencePages } from "./reference-docs.ts";
 
+// Writes the pages of docs/reference that are made from the code. With `--check` it writes nothing, and fails when one is not current.
+
 const folder = join(import.meta.dirname, "../../docs/reference");
-mkdirSync(folder, { recursive: true });
-for (const page of referencePages()) writeFileSync(join(folder, page.file), page.text);
+const stale = referencePages().filter(({ file, text }) => {
+  const path = join(folder, file);
+  return !existsSync(path) || readFileSync(path, "utf8") !== text;
+});
+if (process.argv.includes("--check")) {
+  for (const { file } of stale) process.stderr.write(`docs/reference/${file} is not current: run 'npm run docs'\n`);
+  process.exitCode = stale.length === 0 ? 0 : 1;
+} else {
+  mkdirSync(folder, { recursive: true });
+  for (const { file, text } of stale) writeFileSync(join(folder, file), text);
+}

@@ -8,9 +8,6 @@ export type Credential =
 const NONE: Credential = { kind: "none" };
 const BEARER = /^bearer[ \t]+/i;
 
-/** Every header that carries a key, each to be sent once. */
-const CREDENTIAL_HEADERS = ["authorization", "x-api-key", "api-key"] as const;
-
 /**
  * `rawHeaders` is flat: name, value, name, value. `target` is the request target with its query: a key there is refused,
  * since targets are written to logs by every proxy on the way.
