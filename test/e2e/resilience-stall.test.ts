@@ -1,59 +1,22 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { VirtualClock } from "../../src/testing/virtual-clock.ts";
-import { aTask, startCall, type LiveCall } from "./support/calls.ts";
+import { aTask, startCall } from "./support/calls.ts";
 import { answerStream, startPagedEngine } from "./support/paged-engine.ts";
 import { SSE_HEAD } from "./support/raw-engine.ts";
-import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
-import { passTime, passTimeUntil, stopInVirtualTime, whileTimePasses } from "./support/virtual-time.ts";
+import { passTime, passTimeUntil } from "./support/virtual-time.ts";
+import { stateSeries, upstreamOf, virtualSim, withVirtualWorld } from "./support/virtual-world.ts";
 
 // An engine that says that it is well and does nothing. Times are the product's own defaults, on a virtual clock; sockets are real.
 
 const MODELS = JSON.stringify({ object: "list", data: [{ id: "m" }] });
 
-interface World {
-  readonly gateway: TestGateway;
-  readonly clock: VirtualClock;
-  endpoint(url: string): Promise<any>;
-  /** The answer, while time passes. */
-  answers(calls: readonly LiveCall[]): Promise<readonly { status: number; whole: boolean; endpoint: string }[]>;
-}
-
-async function withWorld(clock: VirtualClock, upstreams: readonly Record<string, unknown>[], run: (world: World) => Promise<void>): Promise<void> {
-  const gateway = await startTestGateway({ clock, upstreams });
-  try {
-    await passTime(clock, 1_000);
-    await run({
-      gateway,
-      clock,
-      endpoint: async (url) => (await gateway.health()).upstreams.flatMap((upstream: any) => upstream.endpoints).find((endpoint: any) => endpoint.url === url),
-      answers: (calls) =>
-        whileTimePasses(clock, Promise.all(calls.map(async (one) => {
-          const { status, whole, headers } = await one.answer;
-          return { status, whole, endpoint: String(headers["x-yardmaster-endpoint"]) };
-        }))),
-    });
-  } finally {
-    await stopInVirtualTime(clock, gateway);
-  }
-}
-
-const sim = (clock: VirtualClock, seed: number, port?: number): Promise<SimEngine> =>
-  startSimEngine({ models: ["m"], dialect: "vllm", slots: 16, prefillTps: 0, decodeTps: 0, seed, clock, ...(port === undefined ? {} : { port }) });
-
-const upstreamOf = (engine: string, urls: readonly string[], more: Record<string, unknown> = {}): Record<string, unknown> => ({
-  id: "u", models: ["m"], engine, slots: 16, endpoints: urls.map((url) => ({ url })), ...more,
-});
-
-const series = (endpointId: string, state: string): string => `yardmaster_endpoint_state{upstream="u",endpoint="${endpointId}",state="${state}"}`;
-
 test("one of two endpoints hangs behind healthy pages and a 200 head: within 65 s it leaves rotation with its reason shown, what waits there without a byte is answered by the other, nothing more reaches it, and it comes back by itself [80.A8 10.R5b 10.R4b 80.C23]", async () => {
   const clock = new VirtualClock();
-  await using bad = await sim(clock, 1);
-  await using good = await sim(clock, 2);
+  await using bad = await virtualSim(clock, 1);
+  await using good = await virtualSim(clock, 2);
   bad.script({ do: { hangAfterHead: true } });
-  await withWorld(clock, [upstreamOf("generic", [bad.url, good.url])], async ({ gateway, endpoint, answers }) => {
+  await withVirtualWorld(clock, [upstreamOf("generic", [bad.url, good.url])], async ({ gateway, endpoint, answers }) => {
     const calls = Array.from({ length: 6 }, () => startCall(gateway, { body: aTask({ delayFirstMs: 1_000 }) }));
     await passTimeUntil(clock, "calls on the hanging endpoint", () => bad.ledger().headSent === 3, 1_000);
     assert.ok(calls.every((one) => one.status !== 200 || one.text !== ""), "a head without a byte was passed on");
@@ -65,7 +28,7 @@ test("one of two endpoints hangs behind healthy pages and a 200 head: within 65 
     assert.ok(clock.mono() - startedAt < 70_000, "they went on at once");
     const away = await endpoint(bad.url);
     assert.deepEqual([away.health, away.breaker, away.breaker_reason], ["healthy", "open", "no progress with requests in flight"]);
-    assert.equal(await gateway.metric(series(away.id, "stalled")), 1);
+    assert.equal(await gateway.metric(stateSeries(away.id, "stalled")), 1);
     assert.ok(gateway.logLines.some((line) => line.includes("endpoint.stalled")));
     assert.equal((await gateway.health()).upstreams[0].available, true);
 
@@ -80,15 +43,15 @@ test("one of two endpoints hangs behind healthy pages and a 200 head: within 65 
     const back = await endpoint(bad.url);
     assert.deepEqual([back.stalled, back.breaker], [false, "closed"]);
     assert.ok(bad.ledger().finished > 0);
-    assert.equal(await gateway.metric(series(back.id, "in_rotation")), 1);
+    assert.equal(await gateway.metric(stateSeries(back.id, "in_rotation")), 1);
   });
 });
 
 test("where the engine's step counter can be read, an engine that stands still leaves rotation within 30 s, and one that hangs on its only endpoint ends its calls by their first-byte limit [80.A8 80.I9]", async () => {
   const clock = new VirtualClock();
-  await using bad = await sim(clock, 1);
-  await using good = await sim(clock, 2);
-  await withWorld(clock, [upstreamOf("vllm", [bad.url, good.url], { timeouts: { first_byte_s: 100 } })], async ({ gateway, endpoint, answers }) => {
+  await using bad = await virtualSim(clock, 1);
+  await using good = await virtualSim(clock, 2);
+  await withVirtualWorld(clock, [upstreamOf("vllm", [bad.url, good.url], { timeouts: { first_byte_s: 100 } })], async ({ gateway, endpoint, answers }) => {
     await answers(Array.from({ length: 4 }, () => startCall(gateway, { body: aTask() })));
     await passTime(clock, 6_000);
     bad.script({ do: { hangWhileHealthy: true } });
@@ -122,7 +85,7 @@ test("prefills of five minutes with a moving step counter, a probe page that nev
     },
     onPost: (_req, res) => void finish.push(() => answerStream(res)),
   });
-  await withWorld(clock, [upstreamOf("vllm", [engine.url], { timeouts: { first_byte_s: 600 } })], async ({ gateway, endpoint, answers }) => {
+  await withVirtualWorld(clock, [upstreamOf("vllm", [engine.url], { timeouts: { first_byte_s: 600 } })], async ({ gateway, endpoint, answers }) => {
     await passTime(clock, 200_000, 1_000);
     assert.deepEqual([(await endpoint(engine.url)).stalled, (await endpoint(engine.url)).health], [false, "healthy"]);
     const calls = Array.from({ length: 5 }, () => startCall(gateway, { body: aTask() }));
@@ -142,16 +105,16 @@ test("prefills of five minutes with a moving step counter, a probe page that nev
 
 test("an engine that is replaced on its address is taken back: what the hanging one left behind holds for it no longer, and no old connection is used [10.R5 10.R5b]", async () => {
   const clock = new VirtualClock();
-  const bad = await sim(clock, 1);
-  await using good = await sim(clock, 2);
+  const bad = await virtualSim(clock, 1);
+  await using good = await virtualSim(clock, 2);
   bad.script({ do: { hangAfterHead: true } });
-  await withWorld(clock, [upstreamOf("generic", [bad.url, good.url])], async ({ gateway, endpoint, answers }) => {
+  await withVirtualWorld(clock, [upstreamOf("generic", [bad.url, good.url])], async ({ gateway, endpoint, answers }) => {
     const calls = Array.from({ length: 2 }, () => startCall(gateway, { body: aTask() }));
     await passTimeUntil(clock, "the stall", async () => (await endpoint(bad.url)).stalled, 70_000);
     await answers(calls);
     bad.kill();
     await passTimeUntil(clock, "it is seen to be gone", async () => (await endpoint(bad.url)).health === "unhealthy", 20_000);
-    await using fresh = await sim(clock, 3, bad.port);
+    await using fresh = await virtualSim(clock, 3, bad.port);
     const took = await passTimeUntil(clock, "the new one is in rotation", async () => {
       await answers([startCall(gateway, { body: aTask() }), startCall(gateway, { body: aTask() })]);
       return fresh.ledger().finished > 0;
@@ -172,8 +135,8 @@ test("a stream that has begun stays on its stalled endpoint and ends by the limi
       res.socket?.write(`${event.length.toString(16)}\r\n${event}\r\n`);
     },
   });
-  await using other = await sim(clock, 2);
-  await withWorld(clock, [upstreamOf("generic", [engine.url, other.url], { timeouts: { idle_s: 120 } })], async ({ gateway, endpoint, answers }) => {
+  await using other = await virtualSim(clock, 2);
+  await withVirtualWorld(clock, [upstreamOf("generic", [engine.url, other.url], { timeouts: { idle_s: 120 } })], async ({ gateway, endpoint, answers }) => {
     const calls = [startCall(gateway, { body: aTask() }), startCall(gateway, { body: aTask() })];
     await passTimeUntil(clock, "the stall", async () => (await endpoint(engine.url)).stalled, 70_000);
     await answers(calls);
@@ -183,5 +146,28 @@ test("a stream that has begun stays on its stalled endpoint and ends by the limi
     assert.doesNotMatch(begun.text, /\[DONE\]/);
     assert.equal((await begun.answer).whole, false);
     assert.equal(other.ledger().opened, 1);
+  });
+});
+
+test("clients that give up sooner than the stall time, one after the other, do not keep a mute endpoint in rotation [10.R5b 80.A8]", async () => {
+  const clock = new VirtualClock();
+  await using bad = await virtualSim(clock, 1);
+  await using good = await virtualSim(clock, 2);
+  bad.script({ do: { hangNoHead: true } });
+  await withVirtualWorld(clock, [upstreamOf("generic", [bad.url, good.url], { routing: { policy: "round_robin" } })], async ({ gateway, endpoint, answers }) => {
+    let stalled = false;
+    for (let round = 0; round < 10 && !stalled; round += 1) {
+      const calls = [1, 2].map(() => startCall(gateway, { body: aTask(), headers: { "x-request-timeout-ms": "20000" } }));
+      const leaver = startCall(gateway, { body: aTask() });
+      await passTime(clock, 10_000);
+      leaver.leave();
+      await answers(calls);
+      await passTime(clock, 2_000);
+      stalled = (await endpoint(bad.url)).stalled;
+    }
+    assert.ok(stalled);
+    const before = bad.ledger().opened;
+    for (const { status } of await answers(Array.from({ length: 6 }, () => startCall(gateway, { body: aTask() })))) assert.equal(status, 200);
+    assert.equal(bad.ledger().opened, before);
   });
 });

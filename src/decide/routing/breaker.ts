@@ -71,9 +71,11 @@ export class Breaker {
     return this.#probeAt === undefined || now - this.#probeAt >= PROBE_MS_MAX;
   }
 
-  /** The request that goes out now is the probe. Without effect unless half-open. */
-  beginProbe(now: MonoMs): void {
-    if (this.state(now) === "halfOpen") this.#probeAt = now;
+  /** The request that goes out now is the probe, if the breaker is half-open: true then. */
+  beginProbe(now: MonoMs): boolean {
+    if (this.state(now) !== "halfOpen") return false;
+    this.#probeAt = now;
+    return true;
   }
 
   onResult(kind: ResultKind, now: MonoMs): void {

@@ -12,7 +12,7 @@ function judge(now: number, view: Partial<StallView>): StallVerdict {
   return judgeStall(
     {
       running: 1,
-      oldestSilentSince: s(0),
+      silentSince: s(0),
       lastProgressAt: undefined,
       steps: null,
       stalled: false,
@@ -33,7 +33,7 @@ const rows: {
   {
     name: "an endpoint with nothing running is never stalled",
     now: 900,
-    view: { running: 0, oldestSilentSince: undefined, lastProgressAt: s(0) },
+    view: { running: 0, silentSince: undefined, lastProgressAt: s(0) },
     expect: "unknown",
   },
   { name: "a request that waits for its first byte is no stall yet", now: 59, view: {}, expect: "unknown" },
@@ -53,7 +53,7 @@ const rows: {
   {
     name: "events before the request came do not count against it",
     now: 130,
-    view: { oldestSilentSince: s(100), lastProgressAt: s(0) },
+    view: { silentSince: s(100), lastProgressAt: s(0) },
     expect: "unknown",
   },
   {
@@ -77,7 +77,7 @@ const rows: {
   {
     name: "a counter that stood while nothing ran counts from dispatch",
     now: 120,
-    view: { oldestSilentSince: s(100), steps: steps(0, 120) },
+    view: { silentSince: s(100), steps: steps(0, 120) },
     expect: "unknown",
   },
   {
@@ -142,7 +142,7 @@ function watch(
     const verdict = judgeStall(
       {
         running: 1,
-        oldestSilentSince: lastProgressAt ?? s(0),
+        silentSince: lastProgressAt ?? s(0),
         lastProgressAt,
         steps: readable ? seen : null,
         stalled: false,

@@ -12,8 +12,11 @@ export interface StepsSeen {
 export interface StallView {
   /** Requests on the endpoint now. */
   readonly running: number;
-  /** Over the running requests: the longest time without a complete event (or, before the first, since dispatch). Comments are no events. */
-  readonly oldestSilentSince: MonoMs | undefined;
+  /**
+   * Since when requests have been on the endpoint without a complete event on any, times without a request left out.
+   * Comments are no events.
+   */
+  readonly silentSince: MonoMs | undefined;
   /** The last complete event or byte of an answer from the endpoint, of any request. */
   readonly lastProgressAt: MonoMs | undefined;
   /** Null: the engine has no such counter, or it can't be read. */
@@ -50,14 +53,13 @@ export function judgeStall(view: StallView, stallMs: number, now: MonoMs): Stall
     if (steps !== null && steps.since > view.stalledSince) return "moving";
     return view.running === 0 && now - view.stalledSince >= STALL_RETRY_MS ? "unknown" : "stalled";
   }
-  if (view.running === 0 || view.oldestSilentSince === undefined) return "unknown";
-  const silentSince = Math.max(view.oldestSilentSince, view.lastProgressAt ?? view.oldestSilentSince);
-  const silentMs = now - silentSince;
+  if (view.running === 0 || view.silentSince === undefined) return "unknown";
+  const since = Math.max(view.silentSince, view.lastProgressAt ?? view.silentSince);
   if (steps !== null) {
     // A counter also stands while nothing runs, so only its time during this silence counts.
-    if (steps.seenAt - Math.max(steps.since, silentSince) >= STEPS_STANDING_MS) return "stalled";
+    if (steps.seenAt - Math.max(steps.since, since) >= STEPS_STANDING_MS) return "stalled";
     if (now - steps.since < STEPS_STANDING_MS) return "moving";
   }
-  if (silentMs >= stallMs) return "stalled";
-  return view.lastProgressAt !== undefined && view.lastProgressAt >= view.oldestSilentSince ? "moving" : "unknown";
+  if (now - since >= stallMs) return "stalled";
+  return view.lastProgressAt !== undefined && view.lastProgressAt >= view.silentSince ? "moving" : "unknown";
 }

@@ -172,7 +172,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   /** The gateway's drain time is over. */
   abortForDrain(): void {
     if (this.#phase === "waiting") this.onExpired("draining", this.#deps.clock.mono() - this.askedAt, 1_000);
-    else if (this.#phase === "running") this.#cut("DRAINING", "the gateway is stopping", "drain_aborted");
+    else if (this.#phase === "running") this.#cut("DRAINING", "the gateway is stopping", "drain_aborted", false);
   }
 
   // What the try says
@@ -199,7 +199,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     const now = this.#deps.clock.mono();
     const previous = this.lastProgressAt;
     this.lastProgressAt = now;
-    if (this.endpoint !== null) this.endpoint.lastProgressAt = now;
+    this.endpoint?.progressed(now);
     if (this.#firstEventAt === undefined) {
       this.#firstEventAt = now;
       this.#reportWell(now);
@@ -372,14 +372,14 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#end(outcome, code);
   }
 
-  /** Ends a running answer from our side: its time is spent, or the gateway stops. */
-  #cut(code: ErrorCode, message: string, outcome: RequestOutcome): void {
+  /** Ends a running answer from our side: its time is spent, or the gateway stops. `blamed`: the endpoint let the time pass. */
+  #cut(code: ErrorCode, message: string, outcome: RequestOutcome, blamed: boolean): void {
     const attempt = this.#attempt;
     const begun = attempt?.committed === true;
     const watched = attempt?.watcher?.finish();
     const framing = begun ? attempt.exchange?.completeFraming() : undefined;
     attempt?.abandon();
-    if (this.endpoint !== null && outcome === "upstream_timeout") this.#upstream.onResult(this.endpoint, { kind: "timeout" }, this.#deps.clock.mono());
+    if (this.endpoint !== null && blamed) this.#upstream.onResult(this.endpoint, { kind: "timeout" }, this.#deps.clock.mono());
     this.#usage = watched?.usage ?? null;
     this.#warn("request.cut", code, message);
     if (begun) this.#answer.breakOff(code, message, watched, framing);
@@ -493,16 +493,17 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
         this.#end("client_stalled", "CLIENT_CLOSED", true);
         return;
       case "total":
-        this.#cut("UPSTREAM_TIMEOUT", `the answer took longer than ${totalMs / 1000} s`, "upstream_timeout");
+        this.#cut("UPSTREAM_TIMEOUT", `the answer took longer than ${totalMs / 1000} s`, "upstream_timeout", this.#firstEventAt === undefined);
         return;
       case "deadline":
-        this.#cut("UPSTREAM_TIMEOUT", "the request's own deadline was spent", "upstream_timeout");
+        // The client chose it, and may have chosen it too short for any engine.
+        this.#cut("UPSTREAM_TIMEOUT", "the request's own deadline was spent", "upstream_timeout", false);
         return;
       case "firstByte":
-        this.#cut("UPSTREAM_TIMEOUT", `the engine sent no first event within ${firstByteMs / 1000} s`, "upstream_timeout");
+        this.#cut("UPSTREAM_TIMEOUT", `the engine sent no first event within ${firstByteMs / 1000} s`, "upstream_timeout", true);
         return;
       case "idle":
-        this.#cut("UPSTREAM_TIMEOUT", `the engine was silent for ${idleMs / 1000} s`, "upstream_timeout");
+        this.#cut("UPSTREAM_TIMEOUT", `the engine was silent for ${idleMs / 1000} s`, "upstream_timeout", true);
         return;
       default:
         assertNever(limit, "call limit");

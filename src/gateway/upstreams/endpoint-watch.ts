@@ -2,7 +2,7 @@ import { METRICS_ACCEPT } from "../../decide/engines/adapter.ts";
 import { parseMetricsText } from "../../decide/telemetry/prometheus-text.ts";
 import type { BreakerState } from "../../decide/routing/breaker.ts";
 import { judgeStall } from "../../decide/routing/stall.ts";
-import { asMono, type Clock, type MonoMs, type Timer } from "../../kernel/clock.ts";
+import type { Clock, MonoMs, Timer } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
@@ -220,12 +220,7 @@ export class EndpointWatch {
     endpoint.health = health;
     this.#deps.log.info("endpoint.health", { upstream: this.#upstream.settings.id, endpoint: endpoint.id, health, reason });
     if (wasAway) {
-      // Another process may listen there now: what the old one said and how it failed holds no longer.
-      endpoint.models = null;
-      endpoint.report = null;
-      endpoint.steps = null;
-      endpoint.stalled = false;
-      endpoint.stalledSince = undefined;
+      endpoint.forgetProcess();
       this.#modelsDue = 0;
       this.#deps.client.closeOrigin(endpoint.target.origin);
     }
@@ -259,7 +254,7 @@ export class EndpointWatch {
     const verdict = judgeStall(
       {
         running: endpoint.running.size,
-        oldestSilentSince: oldestSilence(endpoint),
+        silentSince: endpoint.silentSince,
         lastProgressAt: endpoint.lastProgressAt,
         steps: endpoint.steps,
         stalled: endpoint.stalled,
@@ -282,11 +277,4 @@ export class EndpointWatch {
       this.#upstream.roomChanged();
     }
   }
-}
-
-/** Since when the call that has waited longest has shown nothing; undefined with no call running. */
-function oldestSilence(endpoint: Endpoint): MonoMs | undefined {
-  let oldest = Number.POSITIVE_INFINITY;
-  for (const call of endpoint.running) oldest = Math.min(oldest, call.lastProgressAt ?? call.dispatchedAt);
-  return oldest === Number.POSITIVE_INFINITY ? undefined : asMono(oldest);
 }

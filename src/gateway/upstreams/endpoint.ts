@@ -5,7 +5,7 @@ import { Breaker } from "../../decide/routing/breaker.ts";
 import { exclusionReason, type EndpointView } from "../../decide/routing/choose-endpoint.ts";
 import { effectiveState } from "../../decide/routing/outlier.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
-import type { MonoMs } from "../../kernel/clock.ts";
+import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import type { UpstreamTarget } from "../upstream/port.ts";
 
 /** A request that is on an endpoint. The stall check reads it, and aborts it when the endpoint is given up. */
@@ -66,7 +66,15 @@ export class Endpoint {
   /** Engine step counter as last seen, and since when it stands there. */
   steps: { value: number; since: MonoMs; seenAt: MonoMs } | null = null;
   lastProgressAt: MonoMs | undefined;
+  /**
+   * Since when calls have been here without a sign of work on any, times without a call left out: callers that give up one
+   * after the other must not make a mute engine look new each time. Undefined: nothing was asked of it yet.
+   */
+  silentSince: MonoMs | undefined;
+  #idleSince: MonoMs | undefined;
   lastAskedAt: MonoMs | undefined;
+  /** The call that shows, in "halfOpen", whether the endpoint is back. */
+  probe: object | null = null;
 
   constructor(settings: EndpointSettings, timeouts: UpstreamTimeouts, now: MonoMs) {
     this.id = settings.id;
@@ -86,6 +94,32 @@ export class Endpoint {
     this.slots = settings.slots;
     this.gpus = settings.gpus;
     this.breaker = new Breaker(now);
+  }
+
+  addRunning(call: RunningCall, now: MonoMs): void {
+    if (this.running.size === 0) this.silentSince = this.silentSince === undefined || this.#idleSince === undefined ? now : asMono(this.silentSince + now - this.#idleSince);
+    this.running.add(call);
+    this.lastAskedAt = now;
+  }
+
+  removeRunning(call: RunningCall, now: MonoMs): void {
+    if (this.running.delete(call) && this.running.size === 0) this.#idleSince = now;
+  }
+
+  /** A complete event, a byte of an answer, or an answer's status came from it. */
+  progressed(now: MonoMs): void {
+    this.lastProgressAt = now;
+    this.silentSince = now;
+  }
+
+  /** Another process may be there now: what the old one said, and left unsaid, holds no longer. */
+  forgetProcess(): void {
+    this.models = null;
+    this.report = null;
+    this.steps = null;
+    this.stalled = false;
+    this.stalledSince = undefined;
+    this.silentSince = undefined;
   }
 
   /** Slots taken here: running, and lingering after an abort. */

@@ -211,7 +211,7 @@ export class Upstream implements Room {
   /** The client is gone and the engine may work on: the slot stays taken until the engine is seen free, or `lingerMs`. */
   linger(id: number | null, endpoint: Endpoint, call: RunningCall): void {
     const now = this.#deps.clock.mono();
-    endpoint.running.delete(call);
+    this.#stopsRunning(endpoint, call, now);
     endpoint.lingers.push({
       since: now,
       until: asMono(now + this.settings.timeouts.lingerMs),
@@ -229,7 +229,7 @@ export class Upstream implements Room {
 
   /** Another endpoint for a request that keeps its slot, booked; null when no other can take it now. */
   rebook(seeker: SlotSeeker, tried: ReadonlySet<string>): Endpoint | null {
-    return this.#pick(seeker.model, tried);
+    return this.#pick(seeker, tried);
   }
 
   /** The same endpoint once more, on a fresh connection. */
@@ -241,18 +241,26 @@ export class Upstream implements Room {
   /** From booked to running. */
   enterEndpoint(endpoint: Endpoint, call: RunningCall): void {
     endpoint.booked -= 1;
-    endpoint.running.add(call);
-    endpoint.lastAskedAt = this.#deps.clock.mono();
+    endpoint.addRunning(call, this.#deps.clock.mono());
   }
 
   leaveEndpoint(endpoint: Endpoint, call: RunningCall): void {
-    endpoint.running.delete(call);
+    this.#stopsRunning(endpoint, call, this.#deps.clock.mono());
     this.#afterLeaving(endpoint);
+  }
+
+  /** A probe that ends without having shown anything (its client left) makes room for the next one. */
+  #stopsRunning(endpoint: Endpoint, call: RunningCall, now: MonoMs): void {
+    endpoint.removeRunning(call, now);
+    if (endpoint.probe !== call) return;
+    endpoint.probe = null;
+    endpoint.breaker.onResult("abandoned", now);
   }
 
   /** How a try ended, for the endpoint's breaker. "ok" is said at the first event, so that long streams count early. */
   onResult(endpoint: Endpoint, result: TryResult, now: MonoMs): void {
     const kind = resultKindOf(result);
+    if (result.kind === "status") endpoint.progressed(now);
     const before = endpoint.breaker.state(now);
     endpoint.breaker.onResult(kind, now);
     if (kind === "failed" || kind === "connectFailed") this.#deps.metrics.forUpstream(this.settings.id).endpointFailed(endpoint.id, result.kind);
@@ -314,18 +322,18 @@ export class Upstream implements Room {
   book(id: number): void {
     const seeker = this.#seekers.get(id);
     if (seeker === undefined) throw new Error(`admitted a request that nobody asked for: ${id}`);
-    seeker.endpoint = this.#pick(seeker.model, NONE_TRIED);
+    seeker.endpoint = this.#pick(seeker, NONE_TRIED);
     if (seeker.endpoint === null) throw new Error(`admitted to ${this.settings.id} without room on any endpoint`);
   }
 
-  #pick(model: string, tried: ReadonlySet<string>): Endpoint | null {
-    const outcome = this.#choose(model, tried, false);
+  #pick(seeker: SlotSeeker, tried: ReadonlySet<string>): Endpoint | null {
+    const outcome = this.#choose(seeker.model, tried, false);
     if (outcome.kind === "none") return null;
     const endpoint = this.endpoints.find((candidate) => candidate.id === outcome.id) ?? null;
     if (endpoint === null) return null;
     this.#cursor += 1;
     endpoint.booked += 1;
-    endpoint.breaker.beginProbe(this.#deps.clock.mono());
+    if (endpoint.breaker.beginProbe(this.#deps.clock.mono())) endpoint.probe = seeker;
     return endpoint;
   }
 

@@ -1,0 +1,40 @@
+import { startSimEngine, type SimEngine } from "../../../src/sim-engine/sim-engine.ts";
+import { VirtualClock } from "../../../src/testing/virtual-clock.ts";
+import type { CallAnswer, LiveCall } from "./calls.ts";
+import { startTestGateway, type TestGateway } from "./test-gateway.ts";
+import { passTime, stopInVirtualTime, whileTimePasses } from "./virtual-time.ts";
+
+/** A gateway and simulated engines on one virtual clock. */
+export interface VirtualWorld {
+  readonly gateway: TestGateway;
+  readonly clock: VirtualClock;
+  /** As `/health` shows it. */
+  endpoint(url: string): Promise<any>;
+  /** The answers, while time passes. */
+  answers(calls: readonly LiveCall[]): Promise<readonly CallAnswer[]>;
+}
+
+export async function withVirtualWorld(clock: VirtualClock, upstreams: readonly Record<string, unknown>[], run: (world: VirtualWorld) => Promise<void>): Promise<void> {
+  const gateway = await startTestGateway({ clock, upstreams });
+  try {
+    await passTime(clock, 1_000);
+    await run({
+      gateway,
+      clock,
+      endpoint: async (url) => (await gateway.health()).upstreams.flatMap((upstream: any) => upstream.endpoints).find((endpoint: any) => endpoint.url === url),
+      answers: (calls) => whileTimePasses(clock, Promise.all(calls.map((one) => one.answer))),
+    });
+  } finally {
+    await stopInVirtualTime(clock, gateway);
+  }
+}
+
+export const virtualSim = (clock: VirtualClock, seed: number, port?: number): Promise<SimEngine> =>
+  startSimEngine({ models: ["m"], dialect: "vllm", slots: 64, prefillTps: 0, decodeTps: 0, seed, clock, ...(port === undefined ? {} : { port }) });
+
+export const upstreamOf = (engine: string, urls: readonly string[], more: Record<string, unknown> = {}): Record<string, unknown> => ({
+  id: "u", models: ["m"], engine, slots: 16, endpoints: urls.map((url) => ({ url })), ...more,
+});
+
+/** A series of the endpoint's state, by its id in `/health`. */
+export const stateSeries = (endpointId: string, state: string): string => `yardmaster_endpoint_state{upstream="u",endpoint="${endpointId}",state="${state}"}`;
