@@ -10,6 +10,8 @@ export interface RealLlamaOptions {
   readonly port?: number;
   readonly apiKey?: string;
   readonly embeddings?: boolean;
+  /** All processors when not given, which is fastest where nothing else runs, and slowest where something does. */
+  readonly threads?: number;
 }
 
 export const REAL_MODEL = "smollm2-135m";
@@ -24,7 +26,7 @@ export type RealLlama =
  * a broken setup never passes as a missing one.
  */
 export async function startRealLlama(options: RealLlamaOptions): Promise<RealLlama> {
-  const { slots, ctx, ...rest } = options;
+  const { slots, ctx, threads, ...rest } = options;
   const folder = process.env["YARDMASTER_LLAMA_DIR"];
   const outcome = await startRealEngine(
     {
@@ -32,7 +34,7 @@ export async function startRealLlama(options: RealLlamaOptions): Promise<RealLla
       clock: systemClock,
       slots,
       contextTokens: ctx,
-      threads: availableParallelism(),
+      threads: threads ?? availableParallelism(),
       modelName: REAL_MODEL,
       onProgress: (line) => process.stderr.write(`real engine: ${line}\n`),
       ...(folder === undefined ? {} : { folder }),

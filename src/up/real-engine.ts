@@ -118,6 +118,7 @@ function flags(folder: string, options: RealEngineOptions): string[] {
 
 function handle(child: ChildProcess, url: string, modelName: string, ended: Promise<string>): RealEngine {
   const close = async (): Promise<void> => {
+    child.ref(); // Who waits for the end must not be ended first for want of anything else to do.
     child.kill("SIGKILL");
     await ended;
   };
