@@ -57,6 +57,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   readonly streamEnd: RequestContext["route"]["streamEnd"];
   readonly mode: "engine" | "http";
   readonly removeUsageEvent: boolean;
+  readonly rewritesAnswer: boolean;
 
   dispatchedAt: MonoMs;
   lastProgressAt: MonoMs | undefined;
@@ -101,6 +102,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.mode = upstream.settings.kind === "http" ? "http" : "engine";
     this.streamEnd = context.route.streamEnd;
     this.removeUsageEvent = injectsUsage(upstream, request);
+    this.rewritesAnswer = request.rewriteAnswer !== null;
     this.#answer = new ClientAnswer({
       context,
       clock: deps.clock,
@@ -308,13 +310,17 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   #endWhole(attempt: Attempt, head: UpstreamHead, body: Buffer): void {
     const isJson = (headerValue(head.rawHeaders, "content-type") ?? "").toLowerCase().includes("json");
     const facts = isJson ? readBodyUsage(body) : null;
+    const { rewriteAnswer } = this.#request;
+    const rewritten = rewriteAnswer === null ? body : rewriteAnswer(body);
     if (facts?.looksComplete === false) {
       this.#giveUp(attempt, { kind: "garbage" }, "the engine's answer is not valid JSON");
     } else if (this.writer.committed) {
       this.#fail("UPSTREAM_PROTOCOL", "the engine answered without a stream", "upstream_failed");
+    } else if (rewritten === null) {
+      this.#giveUp(attempt, { kind: "garbage" }, "the engine's answer is not what this route answers with");
     } else {
       this.#usage = facts?.usage ?? null;
-      this.#answer.whole(head, body);
+      this.#answer.whole(head, rewritten);
       if (facts?.isError === true) this.#end("engine_error", null);
       else this.#endWell();
     }

@@ -31,6 +31,8 @@ export interface AttemptOwner {
   /** "http": whatever comes is passed on; "engine": it must be an answer of an inference engine. */
   readonly mode: "engine" | "http";
   readonly removeUsageEvent: boolean;
+  /** The answer is rewritten as a whole, so it is held until it is complete. */
+  readonly rewritesAnswer: boolean;
   /** Whether an error status may still be tried elsewhere, so that its answer must be held. */
   holdsStatus(status: number): boolean;
   /** Sends the head to the client; false when the client can't be written to any more. */
@@ -44,6 +46,7 @@ export interface AttemptOwner {
 
 /** Unary answers up to this size are sent as one piece, and until then can be retried. */
 const WHOLE_BYTES_MAX = 256 * 1024;
+const REWRITTEN_BYTES_MAX = 4 * 1024 * 1024;
 const NOTHING = Buffer.alloc(0);
 const ERROR_BYTES_MAX = 64 * 1024;
 /** Bytes held while the first event is not complete. */
@@ -91,7 +94,7 @@ export class Attempt implements UpstreamHandler {
 
   /** Whether anything of this try went to the client. */
   get committed(): boolean {
-    return this.#mode === "events" || this.#mode === "flow";
+    return this.#mode === "events" || (this.#mode === "flow" && this.#owner.writer.committed);
   }
 
   /** Ends the try from our side; nothing is reported any more. */
@@ -117,6 +120,10 @@ export class Attempt implements UpstreamHandler {
     if (this.#owner.writer.committed && (encoded || !isEventStream)) {
       // Comments have begun a plain event stream, which nothing else can go on with.
       this.#abortWith({ kind: "garbage", message: "the engine answered without a plain event stream" });
+      return false;
+    }
+    if (encoded && this.#owner.rewritesAnswer) {
+      this.#abortWith({ kind: "garbage", message: "the engine answered in an encoding that it was not offered" });
       return false;
     }
     if (this.#owner.mode === "http" || encoded || head.framing === "none") {
@@ -256,6 +263,10 @@ export class Attempt implements UpstreamHandler {
       if (this.#heldBytes < ERROR_BYTES_MAX) return;
       this.exchange?.abort();
       this.#fail({ kind: "status", head, body: Buffer.concat(this.#held) });
+      return;
+    }
+    if (this.#owner.rewritesAnswer) {
+      if (this.#heldBytes > REWRITTEN_BYTES_MAX) this.#abortWith({ kind: "garbage", message: "the engine's answer is too large to be rewritten" });
       return;
     }
     if (this.#heldBytes < WHOLE_BYTES_MAX) return;

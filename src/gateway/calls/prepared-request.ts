@@ -17,6 +17,8 @@ export interface PreparedRequest {
   readonly wantsStream: boolean;
   /** What the scan of a JSON body found, for the few members that the gateway may have to change. */
   readonly scan: ScannedObject | null;
+  /** For an engine that answers in another form than the client speaks; null when the answer is not what it should be. */
+  readonly rewriteAnswer: ((body: Buffer) => Buffer | null) | null;
   /** Asking twice does no harm: the inference calls, and safe methods. */
   readonly idempotent: boolean;
   readonly deadline: MonoMs | undefined;

@@ -42,7 +42,7 @@ export function buildUpstreamRequest(
     via: context.req.httpVersionMinor === 1 ? VIA_1_1 : VIA_1_0,
     forwarded: http ? { for: context.req.socket.remoteAddress ?? "unknown", proto: "http", host: context.req.headers.host } : null,
     traceparent: span?.traceparent(),
-    plainAnswer: !http && request.wantsStream,
+    plainAnswer: !http && (request.wantsStream || request.rewriteAnswer !== null),
     remainingMs: request.deadline === undefined ? undefined : request.deadline - how.now,
   });
   return {

@@ -14,6 +14,7 @@ import { headerValue } from "../calls/answer-headers.ts";
 import type { CallDeps } from "../calls/call-deps.ts";
 import { recordCall } from "../calls/call-record.ts";
 import type { PreparedRequest } from "../calls/prepared-request.ts";
+import { translateRerank } from "../calls/rerank-translation.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import { RequestBody, type BodyEnd } from "./request-body.ts";
@@ -158,16 +159,20 @@ export class InferenceHandler {
     }
     const away = upstream.unavailable(model);
     if (away !== null) return refuse("UPSTREAM_UNAVAILABLE", `no endpoint can take work: ${away.reason}`, { upstream, retryAfterMs: away.retryAfterMs });
+    const rerank = scanned.kind === "json" ? translateRerank(upstream.adapter, arriving.path, end.chunks, end.bytes, context.requestId) : AS_IT_IS;
+    if (rerank.kind === "invalid") return refuse(rerank.code, rerank.why, { upstream });
+    const translated = rerank.kind === "translated";
     this.#ask(context, upstream, {
       class: arriving.class,
       model,
       method: context.req.method ?? "POST",
       path: arriving.path,
       query: context.query,
-      chunks: end.chunks,
-      bytes: hasBody ? end.bytes : undefined,
-      wantsStream: scanned.kind !== "opaque" && scanned.stream,
-      scan: scanned.kind === "json" ? scanned.scan : null,
+      chunks: translated ? [rerank.body] : end.chunks,
+      bytes: translated ? rerank.body.length : hasBody ? end.bytes : undefined,
+      wantsStream: scanned.kind !== "opaque" && scanned.stream && !translated,
+      scan: scanned.kind === "json" && !translated ? scanned.scan : null,
+      rewriteAnswer: translated ? rerank.rewriteAnswer : null,
       idempotent: arriving.upstream === null || SAFE_METHODS.has(context.req.method ?? ""),
       deadline: arriving.deadline,
       wantsQueueEvents: headerValue(context.req.rawHeaders, "x-yardmaster-queue-events") === "1",
@@ -237,6 +242,7 @@ class BodyMemory {
   }
 }
 
+const AS_IT_IS = { kind: "asItIs" } as const;
 const OPAQUE: { readonly kind: "ok"; readonly scanner: BodyScanner } = { kind: "ok", scanner: { push: () => {}, end: () => ({ kind: "opaque" }) } };
 
 function scannerFor(
