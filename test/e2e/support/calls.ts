@@ -31,6 +31,7 @@ export interface CallAnswer {
 export class LiveCall {
   readonly answer: Promise<CallAnswer>;
   readonly #state = new Watched();
+  readonly #sent: Promise<unknown>;
   readonly #leave: () => void;
   #status = 0;
   #text = "";
@@ -71,6 +72,7 @@ export class LiveCall {
       res.on("close", () => end(res.headers, res.complete));
       this.#state.changed();
     });
+    this.#sent = new Promise((sent) => req.once("finish", sent).once("close", sent));
     req.end(bytes);
     this.#leave = () => req.destroy();
     this.answer = within(`answer of ${method} ${path}`, promise, patienceMs);
@@ -87,12 +89,21 @@ export class LiveCall {
     return this.#text;
   }
 
+  /** Resolves when the system has taken the request, or the connection has ended. */
+  sent(): Promise<unknown> {
+    return within("a request to be sent", this.#sent);
+  }
+
   headed(): Promise<void> {
     return this.#state.until("the head of an answer", () => this.#status !== 0, 30_000);
   }
 
-  received(text: string): Promise<void> {
-    return this.#state.until(`${JSON.stringify(text)} in an answer`, () => this.#text.includes(text), 30_000);
+  received(part: string): Promise<void> {
+    return this.until(`${JSON.stringify(part)} in an answer`, (text) => text.includes(part));
+  }
+
+  until(what: string, holds: (text: string) => boolean): Promise<void> {
+    return this.#state.until(what, () => holds(this.#text), 30_000);
   }
 
   /** Closes the connection as a client does that is stopped. */
