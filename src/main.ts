@@ -1,13 +1,8 @@
 import { readFileSync } from "node:fs";
-import { cliCommands } from "./cli/commands.ts";
-import { CTL_AUDIT_COMMANDS } from "./cli/ctl-audit.ts";
-import { EXIT, processIo } from "./cli/cli-io.ts";
+import { EXIT, processIo, type Command } from "./cli/cli-io.ts";
 import { dispatch } from "./cli/dispatch.ts";
 import { systemClock } from "./kernel/clock.ts";
-import { gatewayRole } from "./up/gateway-role.ts";
 import type { ProcessPorts } from "./up/process-ports.ts";
-import { simEngineRole } from "./up/sim-engine-role.ts";
-import { upRole } from "./up/up-role.ts";
 
 /** A second signal that does not end the process in this time is followed by the end all the same. */
 const HURRY_MS = 1_000;
@@ -33,8 +28,28 @@ process.on("SIGUSR1", () => {});
 
 const { io, outputClosed } = processIo(process, process.env, systemClock, stop.signal);
 const ports = (): ProcessPorts => ({ io, stop: stop.signal, hurry: hurry.signal, onReload: (listener) => reloads.push(listener), version });
-const roles = [upRole(ports), gatewayRole(ports), simEngineRole(ports)];
 
-const code = await dispatch(process.argv.slice(2), [...roles, ...cliCommands, ...CTL_AUDIT_COMMANDS], version, io);
+/** Only what the first word names is loaded: a role's code takes longer to load than a gateway takes to start. */
+async function commandsFor(word: string | undefined): Promise<readonly Command[]> {
+  switch (word) {
+    case "gateway":
+      return [(await import("./up/gateway-role.ts")).gatewayRole(ports)];
+    case "sim-engine":
+      return [(await import("./up/sim-engine-role.ts")).simEngineRole(ports)];
+    case "up":
+      return [(await import("./up/up-role.ts")).upRole(ports)];
+    default: {
+      const [roles, cli, audit] = await Promise.all([
+        Promise.all(["up", "gateway", "sim-engine"].map(commandsFor)),
+        import("./cli/commands.ts"),
+        import("./cli/ctl-audit.ts"),
+      ]);
+      return [...roles.flat(), ...cli.cliCommands, ...audit.CTL_AUDIT_COMMANDS];
+    }
+  }
+}
+
+const argv = process.argv.slice(2);
+const code = await dispatch(argv, await commandsFor(argv[0]), version, io);
 // Sockets and workers that are still closing must not keep a stopped process.
 process.exit(outputClosed() ? EXIT.done : code);
