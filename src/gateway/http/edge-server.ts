@@ -1,5 +1,6 @@
 import { createServer, STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import { renderErrorBody } from "../../contract/error-body.ts";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import { ERRORS, type ErrorCode } from "../../kernel/errors.ts";
@@ -72,6 +73,11 @@ export class EdgeServer {
     this.#server.on("checkContinue", (req: IncomingMessage, res: ServerResponse) => this.#accept(req, res, true));
     this.#server.on("checkExpectation", (req: IncomingMessage, res: ServerResponse) => {
       this.refuse(res, "EXPECTATION_FAILED", "only Expect: 100-continue is understood");
+    });
+    this.#server.on("connect", (_req: IncomingMessage, socket: Duplex) => {
+      this.#handlers.onRefusedBytes("METHOD_NOT_ALLOWED");
+      socket.on("error", () => {}); // No longer the server's: its client may leave in any way.
+      answerRaw(socket, "METHOD_NOT_ALLOWED", NO_SUCH_METHOD);
     });
     this.#server.on("clientError", (error: BadBytes, socket) => this.#onBadBytes(error, socket as Socket));
   }
@@ -172,13 +178,20 @@ export class EdgeServer {
       socket.destroy();
       return;
     }
-    const { status, text } = renderErrorBody(code, code === "METHOD_NOT_ALLOWED" ? "no route takes this method" : ERRORS[code].meaning, { dialect: "openai" });
-    const allow = code === "METHOD_NOT_ALLOWED" ? "allow: GET, POST, DELETE\r\n" : "";
-    socket.end(
-      `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Bad Request"}\r\ncontent-type: application/json\r\n${allow}connection: close\r\ncontent-length: ${Buffer.byteLength(text)}\r\n\r\n${text}`,
-      () => socket.destroySoon(),
-    );
+    answerRaw(socket, code, code === "METHOD_NOT_ALLOWED" ? NO_SUCH_METHOD : ERRORS[code].meaning);
   }
+}
+
+const NO_SUCH_METHOD = "no route takes this method";
+
+/** An answer where there is no `ServerResponse` to give it with; ends the connection. */
+function answerRaw(socket: Duplex, code: ErrorCode, message: string): void {
+  const { status, text } = renderErrorBody(code, message, { dialect: "openai" });
+  const allow = code === "METHOD_NOT_ALLOWED" ? "allow: GET, POST, DELETE\r\n" : "";
+  socket.end(
+    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Bad Request"}\r\ncontent-type: application/json\r\n${allow}connection: close\r\ncontent-length: ${Buffer.byteLength(text)}\r\n\r\n${text}`,
+    () => socket.destroy(),
+  );
 }
 
 function bodyCanWait({ rawHeaders }: IncomingMessage): boolean {

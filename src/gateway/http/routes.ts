@@ -74,6 +74,9 @@ export const ROUTES: readonly Route[] = [
   inference("/v1/images/generations"),
   inference("/v1/images/edits"),
   inference("/v1/images/variations"),
+  // What a vLLM engine loads and forgets is for its administrators; the row for any other path would let every client.
+  { ...inference("/v1/load_lora_adapter"), access: ADMINS },
+  { ...inference("/v1/unload_lora_adapter"), access: ADMINS },
   own("/v1/models", ["GET"], "models", CLIENTS),
   own("/v1/models/*", ["GET"], "model", CLIENTS),
   { pattern: "/upstreams/*", methods: "any", handler: "upstream", access: CLIENTS, dialect: "openai", streamEnd: "none" },
