@@ -87,7 +87,8 @@ export class RequestBody {
     if (done === undefined) return;
     this.#done = undefined;
     if (this.#deadline !== undefined) this.#wheel.remove(this.#deadline);
-    if (end.kind !== "whole") this.#chunks = [];
+    // The request, which lives as long as its answer, holds this through its listeners; the chunks are the owner's now.
+    this.#chunks = [];
     done(end);
   }
 }

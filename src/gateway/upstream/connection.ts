@@ -87,22 +87,22 @@ export class Connection implements ExchangeCarrier {
   send(): void {
     const exchange = this.#exchange;
     if (this.#closed || exchange === undefined) return;
-    const { request, head } = exchange;
+    const { head, body, bodyBytes } = exchange;
+    exchange.body = [];
     this.#sent = true;
-    this.#reader.begin(exchange.handler, request.method);
+    this.#reader.begin(exchange.handler, exchange.method);
     this.#reader.paused = exchange.paused;
-    const bodyBytes = request.bodyBytes ?? 0;
     if (bodyBytes === 0) {
       this.#socket.write(head, "latin1");
     } else if (bodyBytes <= JOINED_BYTES_MAX) {
       const joined = Buffer.allocUnsafe(head.length + bodyBytes);
       let at = joined.write(head, 0, "latin1");
-      for (const part of request.body) at += part.copy(joined, at);
+      for (const part of body) at += part.copy(joined, at);
       this.#socket.write(joined);
     } else {
       this.#socket.cork();
       this.#socket.write(head, "latin1");
-      for (const part of request.body) this.#socket.write(part);
+      for (const part of body) this.#socket.write(part);
       this.#socket.uncork();
     }
     if (exchange.paused) this.#socket.pause();

@@ -13,8 +13,11 @@ export interface ExchangeCarrier {
 /** One request and its answer. Knows whether it has ended; the connection that carries it does the rest. */
 export class NetExchange implements UpstreamExchange {
   readonly target: UpstreamTarget;
-  readonly request: UpstreamRequest;
+  readonly method: string;
   readonly head: string;
+  /** Pieces of the request's body; none once they are the socket's, since an answer may run for an hour. */
+  body: readonly Buffer[];
+  readonly bodyBytes: number;
   readonly handler: UpstreamHandler;
   carrier: ExchangeCarrier | undefined;
   done = false;
@@ -22,8 +25,10 @@ export class NetExchange implements UpstreamExchange {
 
   constructor(target: UpstreamTarget, request: UpstreamRequest, head: string, handler: UpstreamHandler) {
     this.target = target;
-    this.request = request;
+    this.method = request.method;
     this.head = head;
+    this.body = request.body;
+    this.bodyBytes = request.bodyBytes ?? 0;
     this.handler = handler;
   }
 
