@@ -60,6 +60,7 @@ export class Gateway {
   readonly #metrics: ReturnType<typeof createGatewayMetrics>;
   readonly #registry: UpstreamRegistry;
   readonly #calls = new Set<AdmittedCall>();
+  readonly #inference: InferenceHandler;
   readonly #edge: EdgeServer;
   readonly #processMetrics: Disposable;
   #draining = false;
@@ -99,7 +100,7 @@ export class Gateway {
     this.#registry.apply(config.upstreams);
     let callIds = 0;
     const shared = { clock, log, audit: this.#audit, config: () => this.#config, draining: () => this.#draining, registry: this.#registry };
-    const inference = new InferenceHandler({
+    const inference = (this.#inference = new InferenceHandler({
       ...shared,
       wheel: this.#wheel,
       metrics: this.#metrics,
@@ -110,7 +111,7 @@ export class Gateway {
       calls: this.#calls,
       nextCallId: () => (callIds += 1),
       endpointHeader: () => this.#config.endpointHeader,
-    });
+    }));
     const own = new OwnRoutes({
       ...shared,
       metricsRegistry,
@@ -184,7 +185,7 @@ export class Gateway {
     this.#edge.closeIdle();
     const until = clock.mono() + this.#config.drainMs;
     const never = new AbortController().signal;
-    while (this.#calls.size > 0 && clock.mono() < until && !hurry.aborted) await clock.sleep(DRAIN_LOOK_MS, never);
+    while (this.#calls.size + this.#inference.arriving > 0 && clock.mono() < until && !hurry.aborted) await clock.sleep(DRAIN_LOOK_MS, never);
     const cut = this.#calls.size;
     for (const call of [...this.#calls]) call.abortForDrain();
     const closed = this.#edge.close();

@@ -58,9 +58,15 @@ interface BodyScanner {
 /** Routes by the body's model, and `/upstreams/{id}/…`: reads the body, finds the upstream, asks for a slot. */
 export class InferenceHandler {
   readonly #deps: InferenceDeps;
+  #arriving = 0;
 
   constructor(deps: InferenceDeps) {
     this.#deps = deps;
+  }
+
+  /** Requests whose body is still coming, so that a stop can wait for them to be told. */
+  get arriving(): number {
+    return this.#arriving;
   }
 
   /** A route whose model stands in the body. */
@@ -115,10 +121,14 @@ export class InferenceHandler {
     const config = this.#deps.config();
     const body = new RequestBody(context.req, { clock, wheel, budget, bytesMax: config.maxBodyBytes, idleMs: config.http.bodyIdleMs });
     if (expectsContinue && (declared ?? 0) <= config.maxBodyBytes) context.res.writeContinue();
+    this.#arriving += 1;
     body.collect(
       declared,
       (chunk) => scanner.scanner.push(chunk),
-      (end) => this.#onBody(arriving, scanner.scanner, body, end, length !== undefined || chunked),
+      (end) => {
+        this.#arriving -= 1;
+        this.#onBody(arriving, scanner.scanner, body, end, length !== undefined || chunked);
+      },
     );
   }
 
@@ -132,6 +142,7 @@ export class InferenceHandler {
     };
     switch (end.kind) {
       case "whole":
+        if (this.#deps.draining()) return refuse("DRAINING", "the gateway is stopping");
         break;
       case "tooLarge":
         return refuse("BODY_TOO_LARGE", `the body is larger than ${end.bytesMax} bytes (max_body_bytes)`);
