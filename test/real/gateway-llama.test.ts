@@ -52,6 +52,8 @@ const chat = (maxTokens: number, stream = true): Record<string, unknown> => ({ m
 /** More than any test waits for. */
 const ENDLESS = 1_900;
 
+type SlotPage = readonly ({ readonly is_processing: false } | { readonly is_processing: true; readonly id_task: number; readonly params: { readonly max_tokens: number } })[];
+
 interface BusySlot {
   /** Counts up as the engine takes requests in. */
   readonly task: number;
@@ -59,8 +61,8 @@ interface BusySlot {
 }
 
 async function busySlots(engine: RealEngine): Promise<BusySlot[]> {
-  const slots: any = await (await fetch(`${engine.url}/slots`, { headers: asEngineClient })).json();
-  return slots.filter((slot: any) => slot.is_processing).map((slot: any) => ({ task: slot.id_task, maxTokens: slot.params.max_tokens }));
+  const slots = (await (await fetch(`${engine.url}/slots`, { headers: asEngineClient })).json()) as SlotPage;
+  return slots.flatMap((slot) => (slot.is_processing ? [{ task: slot.id_task, maxTokens: slot.params.max_tokens }] : []));
 }
 
 const untilBusy = (engine: RealEngine, maxTokens: number): Promise<unknown> =>
@@ -91,7 +93,18 @@ function sampling(look: () => Promise<void>): AsyncDisposable & { readonly count
   };
 }
 
-const upstreamOf = async (from: TestGateway): Promise<any> => (await from.health()).upstreams[0];
+interface UpstreamHealth {
+  readonly in_use: { readonly interactive: number };
+  readonly lingering: number;
+  readonly queue: { readonly waiting: { readonly interactive: number; readonly batch: number } };
+  readonly endpoints: readonly { readonly lingering: number; readonly reported: { readonly running: number | null; readonly waiting: number | null; readonly kv_cache_use: number | null } }[];
+}
+
+async function upstreamOf(from: TestGateway): Promise<UpstreamHealth> {
+  const { upstreams } = (await from.health()) as { readonly upstreams: readonly UpstreamHealth[] };
+  assert.ok(upstreams[0] !== undefined);
+  return upstreams[0];
+}
 
 withEngine("a real engine's stream reaches the official OpenAI client event by event, with its usage [10.X1 10.X4]", async (gw) => {
   const openai = new OpenAI({ baseURL: `${gw.url}/v1`, apiKey: gw.keys.client, maxRetries: 0 });
@@ -165,8 +178,8 @@ withEngine("the metrics that a real engine names are shown, and what it does not
   );
   assert.equal(valueOf(page, "engine_waiting"), "0");
   assert.equal(valueOf(page, "engine_kv_cache_use_ratio"), undefined);
-  const { reported } = (await upstreamOf(gw)).endpoints[0];
-  assert.deepEqual([reported.running, reported.waiting, reported.kv_cache_use], [1, 0, null]);
+  const reported = (await upstreamOf(gw)).endpoints[0]?.reported;
+  assert.deepEqual([reported?.running, reported?.waiting, reported?.kv_cache_use], [1, 0, null]);
   stream.leave();
   await untilIdle(engine);
 });
@@ -199,7 +212,7 @@ withEngine(
       await using samples = sampling(async () => void deferred.add(await engineMetric(engine, "llamacpp:requests_deferred")));
       abandoned.leave();
       const upstream = await eventually("the slot lingers", () => upstreamOf(gw), (seen) => seen.lingering === 1);
-      assert.equal(upstream.endpoints[0].lingering, 1);
+      assert.equal(upstream.endpoints[0]?.lingering, 1);
       assert.equal(upstream.queue.waiting.interactive, 2);
       assert.equal(await gw.metric('yardmaster_lingering{upstream="real"}'), 1);
       assert.ok((await busySlots(engine)).some((slot) => slot.maxTokens === 64), "the engine works on for the client that left");
