@@ -19,7 +19,7 @@ export interface Finding {
 
 export function crossCheck(raw: unknown, env: Env, overrides: ConfigOverrides): Finding[] {
   return [
-    ...checkUpstreamsPresent(raw),
+    ...checkUpstreamsPresent(raw, overrides),
     ...checkAccess(raw, overrides),
     ...checkKeys(raw),
     ...checkCoordination(raw),
@@ -46,10 +46,11 @@ const mistake = (path: FieldPath, message: string, hint?: string): Finding =>
   hint === undefined ? { severity: "mistake", path, message } : { severity: "mistake", path, message, hint };
 const warning = (path: FieldPath, message: string): Finding => ({ severity: "warning", path, message });
 
-function checkUpstreamsPresent(raw: unknown): Finding[] {
+function checkUpstreamsPresent(raw: unknown, overrides: ConfigOverrides): Finding[] {
   if (typeof raw !== "object" || raw === null || Array.isArray(raw)) return [];
   if (!("upstreams" in raw)) return [mistake(["upstreams"], "is missing: a gateway without upstreams serves nothing", "write `upstreams: []` if that is meant")];
-  return Array.isArray(raw.upstreams) && raw.upstreams.length === 0 ? [warning(["upstreams"], "is empty: every request will be answered 404")] : [];
+  const nothing = Array.isArray(raw.upstreams) && raw.upstreams.length === 0 && overrides.standIn !== true;
+  return nothing ? [warning(["upstreams"], "is empty: every request will be answered 404")] : [];
 }
 
 function checkAccess(raw: unknown, overrides: ConfigOverrides): Finding[] {

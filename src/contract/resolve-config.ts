@@ -27,6 +27,8 @@ export type Env = Readonly<Record<string, string | undefined>>;
 export interface ConfigOverrides {
   readonly listen?: string | undefined;
   readonly dataDir?: string | undefined;
+  /** Something serves requests where the file names no upstream. */
+  readonly standIn?: boolean;
 }
 
 /** Slots of an upstream that takes its endpoints from the catalog and names none itself. */

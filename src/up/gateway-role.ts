@@ -12,6 +12,7 @@ export const gatewayRole = (ports: () => ProcessPorts): Command => ({
       {
         flags: parseRoleArgs(args),
         extend: (config) => config,
+        standIn: false,
         sessionKeys: [],
         onReady: (gateway, config) => io.out(`yardmaster gateway ready listen=${gateway.address} coordination=${config.coordination} version=${ports().version}\n`),
         onStopped: () => Promise.resolve(),

@@ -14,6 +14,8 @@ export interface ServeOptions {
   readonly flags: RoleFlags;
   /** Adds to what the file says, such as the demonstration engine of `up`. */
   readonly extend: (config: GatewayConfig) => GatewayConfig;
+  /** Whether that serves requests where the file names no upstream. */
+  readonly standIn: boolean;
   readonly sessionKeys: GatewayConfig["auth"]["keys"];
   /** Called once when the gateway can serve. */
   readonly onReady: (gateway: Gateway, config: GatewayConfig) => void;
@@ -25,7 +27,7 @@ export interface ServeOptions {
 export async function serveGateway(options: ServeOptions, ports: ProcessPorts): Promise<number> {
   const { flags } = options;
   const { io } = ports;
-  const overrides = { listen: flags.listen, dataDir: flags.dataDir };
+  const overrides = { listen: flags.listen, dataDir: flags.dataDir, standIn: options.standIn };
   const load = (): Promise<LoadedConfig> => loadConfigFile(flags.configPath, io.env, overrides);
   const loaded = await load();
   if (loaded.kind === "invalid") {

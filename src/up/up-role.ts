@@ -52,6 +52,7 @@ async function runUp(flags: ReturnType<typeof readRoleFlags>, real: boolean, por
     {
       flags,
       extend: (config) => (config.upstreams.length === 0 ? { ...config, upstreams: demo.upstreams } : config),
+      standIn: true,
       sessionKeys: [client.key, operator.key],
       onReady: (gateway, config) => {
         io.out(`yardmaster up ready listen=${gateway.address} board=none version=${ports.version}\n`);
