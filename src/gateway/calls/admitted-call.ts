@@ -19,7 +19,7 @@ import type { LeaveQueue, SlotSeeker, Upstream } from "../upstreams/upstream.ts"
 import { headerValue } from "./answer-headers.ts";
 import { Attempt, type AttemptEnd, type AttemptFailure, type AttemptOwner } from "./attempt.ts";
 import type { CallDeps } from "./call-deps.ts";
-import { codeOfCause, refusalOf, retryCauseOf } from "./call-failure.ts";
+import { codeOfCause, messageForClient, refusalOf, retryCauseOf } from "./call-failure.ts";
 import { recordCall } from "./call-record.ts";
 import { ClientAnswer } from "./client-answer.ts";
 import { cutIfNotTaken, type ClientWriter } from "./client-writer.ts";
@@ -284,7 +284,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     }
     if (decision.kind === "giveUp" && decision.why === "budget") this.#metrics.retryBudgetExhausted.inc();
     if (answer !== undefined) this.#passErrorAnswer(answer.head, answer.body);
-    else this.#fail(codeOfCause(cause), message, cause.kind === "stalled" ? "upstream_timeout" : "upstream_failed");
+    else this.#fail(codeOfCause(cause), message, cause.kind === "stalled" ? "upstream_timeout" : "upstream_failed", messageForClient(cause, message));
   }
 
   #pickOther(failed: Endpoint, now: MonoMs): Endpoint | null {
@@ -372,9 +372,9 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   }
 
   /** Nothing more can be tried. Before the first byte a clear error; after a comment an error event. */
-  #fail(code: ErrorCode, message: string, outcome: RequestOutcome): void {
+  #fail(code: ErrorCode, message: string, outcome: RequestOutcome, forClient = message): void {
     this.#warn("request.failed", code, message);
-    this.#answer.refuse(code, message);
+    this.#answer.refuse(code, forClient);
     this.#end(outcome, code);
   }
 

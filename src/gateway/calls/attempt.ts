@@ -5,6 +5,7 @@ import { FirstEventGate, type FirstEvent } from "../../decide/sse/first-event.ts
 import { StreamWatcher, type StreamVerdict } from "../../decide/sse/stream-watcher.ts";
 import { UsageFilter } from "../../decide/sse/usage-filter.ts";
 import type { PayloadSpans, UpstreamError, UpstreamExchange, UpstreamFailure, UpstreamHandler, UpstreamHead } from "../upstream/port.ts";
+import { headerValue } from "./answer-headers.ts";
 import type { ClientWriter } from "./client-writer.ts";
 
 /** Why a try came to nothing before the client saw a byte of it. */
@@ -368,8 +369,7 @@ export class Attempt implements UpstreamHandler {
     if (this.#owner.writer.committed) return true;
     const head = this.#head;
     if (head === null) return false;
-    const length = head.framing === "length" ? head.contentLength : undefined;
-    if (this.#owner.commit(this, head, length)) return true;
+    if (this.#owner.commit(this, head, lengthToTell(head))) return true;
     this.#mode = "over";
     return false;
   }
@@ -380,6 +380,13 @@ export class Attempt implements UpstreamHandler {
     if (body.length === 0 && head.status === 200) this.#owner.onFailure(this, { kind: "emptyAnswer" });
     else this.#owner.onEnd(this, { kind: "whole", head, body }, trailers);
   }
+}
+
+/** The length of the body that follows, or that would follow if it were not for HEAD or 304. */
+function lengthToTell(head: UpstreamHead): number | undefined {
+  if (head.framing === "length") return head.contentLength;
+  const declared = head.framing === "none" && head.status !== 204 ? headerValue(head.rawHeaders, "content-length") : undefined;
+  return declared !== undefined && /^\d{1,15}$/.test(declared) ? Number(declared) : undefined;
 }
 
 function describeBody(rawHeaders: readonly string[]): { contentType: string; encoded: boolean } {

@@ -72,3 +72,7 @@ export function codeOfCause(cause: RetryCause): ErrorCode {
       return assertNever(cause, "cause of a failed try");
   }
 }
+
+/** Where the engines are is for the log alone. */
+export const messageForClient = (cause: RetryCause, message: string): string =>
+  cause.kind === "transport" && cause.failure === "connect" ? "the engine can't be reached" : message;

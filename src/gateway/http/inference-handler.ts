@@ -168,7 +168,7 @@ export class InferenceHandler {
     if (upstream.settings.external && !context.key.allowExternal) {
       return refuse("EXTERNAL_UPSTREAM_FORBIDDEN", "this key's data may not leave the house", { upstream });
     }
-    const away = upstream.unavailable(model);
+    const away = upstream.unavailable(model, false);
     if (away !== null) return refuse("UPSTREAM_UNAVAILABLE", `no endpoint can take work: ${away.reason}`, { upstream, retryAfterMs: away.retryAfterMs });
     const rerank = scanned.kind === "json" ? translateRerank(upstream.adapter, arriving.path, end.chunks, end.bytes, context.requestId) : AS_IT_IS;
     if (rerank.kind === "invalid") return refuse(rerank.code, rerank.why, { upstream });

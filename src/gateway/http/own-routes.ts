@@ -129,7 +129,7 @@ export class OwnRoutes {
       return;
     }
     const upstreams = this.#deps.registry.all();
-    const able = upstreams.filter((upstream) => upstream.unavailable("") === null).length;
+    const able = upstreams.filter((upstream) => upstream.unavailable("", true) === null).length;
     if (upstreams.length > 0 && able === 0) {
       sendError(context.res, "UPSTREAM_UNAVAILABLE", "no upstream has an endpoint that can take work", { dialect: "openai", requestId: context.requestId, clock: this.#deps.clock });
       return;

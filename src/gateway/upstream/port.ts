@@ -60,7 +60,7 @@ export type UpstreamFailure =
 
 export interface UpstreamError {
   readonly kind: UpstreamFailure;
-  /** For logs and the client's error message: no secrets; for "connect" the addresses tried. */
+  /** No secrets. For "connect" it names the addresses tried, so it is for the log only; others may go to the client. */
   readonly message: string;
   readonly reused: boolean;
   /**

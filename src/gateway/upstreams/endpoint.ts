@@ -54,6 +54,11 @@ export class Endpoint {
   stalled = false;
   stalledSince: MonoMs | undefined;
   ejected = false;
+  /**
+   * Its health page can't be reached, and no other endpoint is better: a request may find out whether the page's last answer
+   * still holds. A dead engine then costs a refused connection and its breaker, not an outage until the next look.
+   */
+  lastResort = false;
   readonly breaker: Breaker;
   /** Names the engine lists; null while unknown. */
   models: ReadonlySet<string> | null = null;
@@ -152,14 +157,15 @@ export class Endpoint {
       breaker: effectiveState(this.breaker, this.ejected, now),
       probeFree: this.breaker.probeFree(now),
       stalled: this.stalled,
-      health: this.health,
+      health: this.lastResort ? "unknown" : this.health,
       serves: this.serves(model, listed),
       load: report === null ? null : { running: report.load.running, waiting: report.load.waiting, kvUse: report.load.kvUse, ageMs: now - report.at },
     };
   }
 
   /** Why it takes nothing, apart from being full or being probed, which pass by themselves; null when it could. */
-  whyAway(now: MonoMs, model: string, listed: boolean): string | null {
+  whyAway(now: MonoMs, model: string, listed: boolean, strict: boolean): string | null {
+    if (strict && this.lastResort) return `unhealthy (${this.healthReason})`;
     const reason = exclusionReason(this.view(now, model, listed), NONE_TRIED);
     switch (reason) {
       case undefined:

@@ -283,18 +283,25 @@ export class Upstream implements Room {
 
   refreshEjections(now: MonoMs): void {
     const ejected = ejectedEndpoints(this.endpoints, now);
-    for (const endpoint of this.endpoints) endpoint.ejected = ejected.has(endpoint.id);
+    const someWell = this.endpoints.some((endpoint) => !endpoint.draining && endpoint.guard === "pass" && !endpoint.stalled && endpoint.health !== "unhealthy" && endpoint.health !== "loading");
+    for (const endpoint of this.endpoints) {
+      endpoint.ejected = ejected.has(endpoint.id);
+      endpoint.lastResort = !someWell && endpoint.health === "unhealthy";
+    }
   }
 
-  /** Why no endpoint could serve the model even if all its slots were free; null when one could. */
-  unavailable(model: string): { readonly reason: string; readonly retryAfterMs: number } | null {
+  /**
+   * Why no endpoint could serve the model even if all its slots were free; null when one could. `strict`: for readiness and
+   * status, where an endpoint that is only tried for want of a better one does not count.
+   */
+  unavailable(model: string, strict: boolean): { readonly reason: string; readonly retryAfterMs: number } | null {
     const now = this.#deps.clock.mono();
     if (this.endpoints.length === 0) return { reason: "no endpoint is configured or registered", retryAfterMs: AWAY_MS };
     const reasons: string[] = [];
     let retryAfterMs = AWAY_MS;
     const listed = this.#modelIsListed(model);
     for (const endpoint of this.endpoints) {
-      const why = endpoint.whyAway(now, model, listed);
+      const why = endpoint.whyAway(now, model, listed, strict);
       if (why === null) return null;
       reasons.push(`${endpoint.publicId}: ${why}`);
       const opensIn = endpoint.breaker.retryInMs(now);

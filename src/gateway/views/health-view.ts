@@ -6,7 +6,7 @@ import type { Upstream } from "../upstreams/upstream.ts";
 export function upstreamHealth(upstream: Upstream, now: MonoMs): Record<string, unknown> {
   const view = upstream.pool.view();
   const { settings } = upstream;
-  const away = upstream.unavailable("");
+  const away = upstream.unavailable("", true);
   return {
     id: settings.id,
     kind: settings.kind,

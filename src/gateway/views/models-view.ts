@@ -17,7 +17,7 @@ const visible = (key: RequestKey, model: string, upstream: Upstream): boolean =>
   upstream.settings.kind !== "http" && key.allowsModel(model) && (!upstream.settings.external || key.allowExternal);
 
 function cardOf(model: string, upstream: Upstream, startedAt: EpochMs): ModelCard {
-  const away = upstream.unavailable(model);
+  const away = upstream.unavailable(model, true);
   return {
     id: model,
     object: "model",
