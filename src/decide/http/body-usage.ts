@@ -97,6 +97,12 @@ function parse(text: string): unknown {
 
 const isBlank = (byte: number | undefined): boolean => byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
 
+/** Whether the first bytes of a body can be those of an object or a list. */
+export function beginsLikeJson(body: Buffer): boolean {
+  const first = firstByte(body);
+  return first === "{" || first === "[";
+}
+
 function firstByte(body: Buffer): string {
   let at = 0;
   while (isBlank(body[at])) at += 1;

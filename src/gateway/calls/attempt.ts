@@ -1,6 +1,6 @@
 import type { StreamEnd } from "../http/routes.ts";
 import { BodyEdges } from "../../decide/http/body-edges.ts";
-import type { BodyFacts } from "../../decide/http/body-usage.ts";
+import { beginsLikeJson, type BodyFacts } from "../../decide/http/body-usage.ts";
 import { FirstEventGate, type FirstEvent } from "../../decide/sse/first-event.ts";
 import { StreamWatcher, type StreamVerdict } from "../../decide/sse/stream-watcher.ts";
 import { UsageFilter } from "../../decide/sse/usage-filter.ts";
@@ -271,10 +271,15 @@ export class Attempt implements UpstreamHandler {
       return;
     }
     if (this.#heldBytes < WHOLE_BYTES_MAX) return;
+    const isJson = describeBody(head.rawHeaders).contentType.includes("json");
+    if (isJson && !beginsLikeJson(this.#held[0] ?? NOTHING)) {
+      this.#abortWith({ kind: "garbage", message: "the engine's answer is not valid JSON" });
+      return;
+    }
     this.#mode = "flow";
     const held = this.#held;
     this.#held = [];
-    if (describeBody(head.rawHeaders).contentType.includes("json")) this.#edges = new BodyEdges();
+    if (isJson) this.#edges = new BodyEdges();
     for (const part of held) this.#edges?.push(part);
     if (!this.#commitFlow()) return;
     for (const part of held) this.#owner.writer.writePayload(part);
