@@ -276,7 +276,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       retriesMax: this.#upstream.settings.retry.retriesMax,
       budget: this.#upstream.budget.mayRetry(now),
     });
-    const next = decision.kind === "giveUp" ? null : decision.on === "same" ? this.#upstream.bookAgain(endpoint) : this.#pickOther(endpoint, now);
+    const next = decision.kind === "giveUp" ? null : decision.on === "same" && !endpoint.draining ? this.#upstream.bookAgain(endpoint) : this.#pickOther(endpoint, now);
     if (next !== null) {
       this.#metrics.retried(cause.kind);
       this.#dispatch(next, decision.kind === "retry" && decision.on === "same");

@@ -40,7 +40,7 @@ export class Endpoint {
   /** Shown to clients: tells endpoints apart without telling an address. */
   readonly publicId: string;
   readonly url: string;
-  readonly target: UpstreamTarget;
+  target: UpstreamTarget;
   /** For the `Host` header of requests to it. */
   readonly hostHeader: string;
   readonly basePath: string;
@@ -88,17 +88,19 @@ export class Endpoint {
     this.hostHeader = settings.port === (settings.protocol === "https:" ? 443 : 80) ? host : `${host}:${settings.port}`;
     this.externalAt = now;
     this.publicId = `ep-${createHash("sha256").update(settings.url).digest("hex").slice(0, 8)}`;
-    this.target = {
-      origin: settings.origin,
-      protocol: settings.protocol,
-      hostname: settings.hostname,
-      port: settings.port,
-      connectTimeoutMs: timeouts.connectMs,
-    };
+    this.target = targetOf(settings, timeouts);
     this.basePath = settings.basePath;
     this.slots = settings.slots;
     this.gpus = settings.gpus;
     this.breaker = new Breaker(now);
+  }
+
+  /** A reload that keeps the URL. */
+  applySettings(settings: EndpointSettings, timeouts: UpstreamTimeouts): void {
+    this.target = targetOf(settings, timeouts);
+    this.slots = settings.slots;
+    this.gpus = settings.gpus;
+    this.draining = false;
   }
 
   addRunning(call: RunningCall, now: MonoMs): void {
@@ -204,6 +206,14 @@ export const ENDPOINT_STATES = ["in_rotation", "probing", "broken", "unhealthy",
 export type EndpointState = (typeof ENDPOINT_STATES)[number];
 
 const NONE_TRIED: ReadonlySet<string> = new Set();
+
+const targetOf = ({ origin, protocol, hostname, port }: EndpointSettings, { connectMs }: UpstreamTimeouts): UpstreamTarget => ({
+  origin,
+  protocol,
+  hostname,
+  port,
+  connectTimeoutMs: connectMs,
+});
 
 /** The name under which an engine knows the model that the client named, when it is not the same. */
 export function engineModelName(endpoint: Endpoint, upstreamModels: readonly string[], asked: string, adapter: EngineAdapter): string {

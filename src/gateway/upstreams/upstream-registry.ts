@@ -2,10 +2,14 @@ import type { UpstreamSettings } from "../../contract/gateway-config.ts";
 import { EndpointWatch, type WatchDeps } from "./endpoint-watch.ts";
 import { Upstream, type UpstreamDeps } from "./upstream.ts";
 
-/** All upstreams, found by id and by served name. A reload changes what must change and leaves the rest alone. */
+/**
+ * All upstreams, found by id and by served name. A reload changes what must change and leaves the rest alone. One that was
+ * removed is kept while calls of its run, so that it counts them if it comes back.
+ */
 export class UpstreamRegistry {
   readonly #deps: UpstreamDeps;
   readonly #byId = new Map<string, Upstream>();
+  readonly #leaving = new Map<string, Upstream>();
   #byModel = new Map<string, Upstream>();
 
   constructor(deps: Omit<UpstreamDeps, "watch"> & WatchDeps) {
@@ -18,16 +22,20 @@ export class UpstreamRegistry {
       if (wanted.has(id)) continue;
       upstream.remove();
       this.#byId.delete(id);
+      this.#leaving.set(id, upstream);
       this.#deps.metrics.forgetUpstream(id);
     }
     const byModel = new Map<string, Upstream>();
     for (const settings of list) {
-      let upstream = this.#byId.get(settings.id);
-      if (upstream === undefined) this.#byId.set(settings.id, (upstream = new Upstream(settings, this.#deps)));
-      else upstream.applySettings(settings);
+      const known = this.#byId.get(settings.id) ?? this.#leaving.get(settings.id);
+      const upstream = known ?? new Upstream(settings, this.#deps);
+      known?.applySettings(settings);
+      this.#leaving.delete(settings.id);
+      this.#byId.set(settings.id, upstream);
       for (const model of settings.models) byModel.set(model, upstream);
     }
     this.#byModel = byModel;
+    for (const [id, upstream] of this.#leaving) if (upstream.leaving.size === 0) this.#leaving.delete(id);
   }
 
   byModel(name: string): Upstream | undefined {
@@ -52,6 +60,6 @@ export class UpstreamRegistry {
   }
 
   dispose(): void {
-    for (const upstream of this.#byId.values()) upstream.dispose();
+    for (const upstream of [...this.#byId.values(), ...this.#leaving.values()]) upstream.dispose();
   }
 }

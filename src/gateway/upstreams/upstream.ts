@@ -111,7 +111,6 @@ export class Upstream implements Room {
   readonly #watchers = new Map<Endpoint, EndpointWatcher>();
   #due: Deadline | undefined;
   #cursor = 0;
-  removed = false;
 
   constructor(settings: UpstreamSettings, deps: UpstreamDeps) {
     const now = deps.clock.mono();
@@ -146,9 +145,7 @@ export class Upstream implements Room {
     for (const settings of list) {
       const known = byUrl.get(settings.url);
       const endpoint = known ?? new Endpoint(settings, this.settings.timeouts, now);
-      endpoint.slots = settings.slots;
-      endpoint.gpus = settings.gpus;
-      endpoint.draining = false;
+      endpoint.applySettings(settings, this.settings.timeouts);
       this.leaving.delete(endpoint);
       this.endpoints.push(endpoint);
       if (!this.#watchers.has(endpoint)) this.#watchers.set(endpoint, this.#deps.watch(this, endpoint));
@@ -158,7 +155,6 @@ export class Upstream implements Room {
 
   /** The upstream is gone from the configuration: who waits is told, who runs ends normally. */
   remove(): void {
-    this.removed = true;
     this.#expelWaiting("removed");
     for (const endpoint of this.endpoints) this.#leave(endpoint);
     this.endpoints.length = 0;
