@@ -17,6 +17,7 @@ import { Dispatcher } from "./http/dispatcher.ts";
 import { EdgeServer } from "./http/edge-server.ts";
 import { InferenceHandler } from "./http/inference-handler.ts";
 import { OwnRoutes } from "./http/own-routes.ts";
+import { LoopWatch } from "./loop-watch.ts";
 import { createGatewayMetrics } from "./metrics/gateway-metrics.ts";
 import { collectProcessMetrics } from "./metrics/process-metrics.ts";
 import { Registry } from "./metrics/registry.ts";
@@ -63,6 +64,7 @@ export class Gateway {
   readonly #inference: InferenceHandler;
   readonly #edge: EdgeServer;
   readonly #processMetrics: Disposable;
+  readonly #loopWatch: LoopWatch;
   #draining = false;
   #reload: { ok: boolean; message: string | null } = { ok: true, message: null };
   #address = "";
@@ -96,6 +98,7 @@ export class Gateway {
     const metricsRegistry = new Registry();
     this.#metrics = createGatewayMetrics(metricsRegistry, version);
     this.#processMetrics = collectProcessMetrics(this.#metrics.collected, clock);
+    this.#loopWatch = new LoopWatch(clock, log);
     this.#registry = new UpstreamRegistry({ clock, wheel: this.#wheel, random, log, client: this.#client, metrics: this.#metrics });
     this.#registry.apply(config.upstreams);
     let callIds = 0;
@@ -111,6 +114,7 @@ export class Gateway {
       calls: this.#calls,
       nextCallId: () => (callIds += 1),
       endpointHeader: () => this.#config.endpointHeader,
+      loopSheds: (requestClass) => this.#loopWatch.sheds(requestClass),
     }));
     const own = new OwnRoutes({
       ...shared,
@@ -194,6 +198,7 @@ export class Gateway {
     this.#registry.dispose();
     this.#client.close();
     this.#processMetrics[Symbol.dispose]();
+    this.#loopWatch[Symbol.dispose]();
     this.#keyAdmin.stored.close();
     await Promise.all([this.#audit.close(), this.#tracer.close()]);
     log.info("gateway.stopped", { cut });

@@ -27,7 +27,7 @@ export const ERRORS = {
   EXPECTATION_FAILED: { http: 417, retry: "never", meaning: "`Expect` asks for something other than 100-continue." },
   IDEMPOTENCY_MISMATCH: { http: 422, retry: "never", meaning: "The idempotency key was used before with another request." },
   HEADERS_TOO_LARGE: { http: 431, retry: "never", meaning: "More than 100 headers, or more than 16 KiB of them." },
-  QUEUE_FULL: { http: 429, retry: "afterDelay", retryAfter: true, meaning: "The upstream's queue, or the memory for waiting bodies, is full." },
+  QUEUE_FULL: { http: 429, retry: "afterDelay", retryAfter: true, meaning: "The upstream's queue, or the memory for waiting bodies, is full, or the gateway is behind with its work." },
   GPU_SATURATED: { http: 429, retry: "afterDelay", retryAfter: true, meaning: "Batch work is refused while the GPUs are saturated." },
   RATE_LIMITED: { http: 429, retry: "afterDelay", retryAfter: true, meaning: "A limit of the key, or of wrong keys from one address, is reached." },
   CLIENT_CLOSED: { http: 499, retry: "never", meaning: "The client went away; seen in the audit and metrics only, never sent." },

@@ -104,7 +104,7 @@ for (const route of SIM_ROUTES) {
       await series(async () => void failed.push(await call(gateway, ask({ status: 500, body: { error: { message: "no", type: "server_error", code: 500 } } }))));
       await allIsFree(gateway, route, "engine errors");
       // After a few of these the endpoint leaves rotation, and the others are told so without troubling it.
-      assert.deepEqual(new Set(failed.map(({ status }) => status)).difference(new Set([500, 503])), new Set());
+      for (const { status } of failed) assert.ok(status === 500 || status === 503, `${status}`);
       const counts = await outcomes(gateway, route);
       assert.equal(Object.values(counts).reduce((sum, count) => sum + count, 0), 4 * CALLS);
       const seen = engine.ledger().opened - opened;

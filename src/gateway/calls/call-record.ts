@@ -24,6 +24,8 @@ export interface CallFacts {
   readonly bytesOut: number;
   readonly attempts: number;
   readonly span: RequestSpan | null;
+  /** Refused because the gateway itself had too much to do. */
+  readonly shed?: boolean;
 }
 
 /** The one audit event, the metrics and the end of the span of a request. */
@@ -53,7 +55,7 @@ export function recordCall(deps: CallDeps, context: RequestContext, facts: CallF
     attempts: facts.attempts,
     idempotentReplay: false,
     cacheHit: false,
-    shed: false,
+    shed: facts.shed === true,
     overflow: null,
   };
   deps.audit.record(event);

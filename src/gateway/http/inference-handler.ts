@@ -26,6 +26,8 @@ export interface InferenceDeps extends CallDeps {
   readonly limiter: KeyLimiter;
   readonly config: () => GatewayConfig;
   readonly draining: () => boolean;
+  /** Whether the gateway is too far behind with its own work to take requests of this class. */
+  readonly loopSheds: (requestClass: RequestClass) => boolean;
   /** Calls that wait or run, so that a stop can wait for them. */
   readonly calls: Set<AdmittedCall>;
 }
@@ -96,6 +98,9 @@ export class InferenceHandler {
     if (asked.kind === "unknown") return this.#refuse(context, "CLASS_UNKNOWN", "x-yardmaster-class is not interactive, system or batch", { upstream });
     const requestClass = asked.kind === "class" ? asked.class : (context.key.classes[0] ?? "interactive");
     if (!context.key.classes.includes(requestClass)) return this.#refuse(context, "CLASS_FORBIDDEN", `this key may not use class ${requestClass}`, { upstream });
+    if (this.#deps.loopSheds(requestClass)) {
+      return this.#refuse(context, "QUEUE_FULL", `the gateway is behind with its work and takes no requests of class ${requestClass}`, { class: requestClass, upstream, shed: true });
+    }
     const timeout = parseTimeoutMs(headerValue(raw, "x-request-timeout-ms"));
     if (timeout.kind === "bad") return this.#refuse(context, "BAD_REQUEST", "x-request-timeout-ms is not a whole number of milliseconds above 0", { upstream });
     const limited = this.#deps.limiter.enter(context.key.id, context.key.limits, now);
@@ -228,6 +233,7 @@ export class InferenceHandler {
       bytesOut: 0,
       attempts: 0,
       span: null,
+      shed: facts.shed === true,
     });
   }
 }
@@ -237,6 +243,7 @@ interface RefusalFacts {
   readonly upstream?: Upstream | null;
   readonly param?: string | undefined;
   readonly retryAfterMs?: number;
+  readonly shed?: boolean;
 }
 
 /** Gives a body's memory back once, whoever comes first: a commit, an end or a refusal. */
