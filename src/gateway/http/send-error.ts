@@ -23,6 +23,8 @@ const LINGERING_BYTES_MAX = 64 * 1024 * 1024;
 const UNREAD_BYTES_KEPT = 64 * 1024;
 const LINGERING_IDLE_MS_MAX = 2_000;
 const LINGERING_MS_MAX = 30_000;
+/** For a client that was refused because it sends too slowly. */
+const LINGERING_SLOW_MS_MAX = 500;
 
 /**
  * Answers with a refusal; returns its status. Nothing happens when the answer has begun or the client is gone. A request that
@@ -40,30 +42,30 @@ export function sendError(res: ServerResponse, code: ErrorCode, message: string,
   if (facts.allow !== undefined && facts.allow !== "") headers.push("allow", facts.allow);
   if (code === "UNAUTHORIZED") headers.push("www-authenticate", 'Bearer realm="yardmaster"');
   headers.push("content-length", String(Buffer.byteLength(text)));
-  if (!hasUnreadBody(res.req)) {
-    if (code === "DRAINING" || rule.retry === "never") headers.push("connection", "close");
-    res.writeHead(status, headers);
-    res.end(text);
-    return status;
-  }
-  headers.push("connection", "close");
+  const unread = unreadBytes(res.req);
+  const closes = rule.retry === "never" || code === "DRAINING" || code === "REQUEST_TIMEOUT" || unread > UNREAD_BYTES_KEPT;
+  if (closes) headers.push("connection", "close");
   res.writeHead(status, headers);
-  endAfterUnreadBody(res, text, facts.clock);
+  if (!closes || unread === 0) res.end(text);
+  else endAfterUnreadBody(res, text, facts.clock, code === "REQUEST_TIMEOUT" ? LINGERING_SLOW_MS_MAX : LINGERING_MS_MAX);
   return status;
 }
 
-/** A small rest is read and thrown away by the server itself, and the connection lives on; a large one ends it. */
-export function hasUnreadBody(req: IncomingMessage): boolean {
-  if (req.complete) return false;
-  if (headerValue(req.rawHeaders, "transfer-encoding") !== undefined) return true;
-  return Number(headerValue(req.rawHeaders, "content-length") ?? 0) > UNREAD_BYTES_KEPT;
+/** How much of a body may still come, at most. A small rest is read and thrown away by the server itself. */
+function unreadBytes(req: IncomingMessage): number {
+  if (req.complete) return 0;
+  if (headerValue(req.rawHeaders, "transfer-encoding") !== undefined) return Infinity;
+  return Number(headerValue(req.rawHeaders, "content-length") ?? 0);
 }
+
+/** Whether so much of the body is left that the connection is not worth keeping. */
+export const hasUnreadBody = (req: IncomingMessage): boolean => unreadBytes(req) > UNREAD_BYTES_KEPT;
 
 /**
  * A client that is still sending would get a reset, and never see the answer, if the connection were closed now. So the
  * answer goes out whole and the rest of the body is thrown away for a bounded time and size.
  */
-function endAfterUnreadBody(res: ServerResponse, text: string, clock: Clock): void {
+function endAfterUnreadBody(res: ServerResponse, text: string, clock: Clock, msMax: number): void {
   const req = res.req;
   res.write(text);
   let bytes = 0;
@@ -79,7 +81,7 @@ function endAfterUnreadBody(res: ServerResponse, text: string, clock: Clock): vo
     bytes += chunk.length;
     if (bytes > LINGERING_BYTES_MAX) finish();
   };
-  const timer = clock.after(LINGERING_MS_MAX, finish);
+  const timer = clock.after(msMax, finish);
   req.on("data", onData);
   req.once("end", finish);
   req.once("error", finish);
