@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { connect } from "node:net";
 import { after, before, test } from "node:test";
 import { RawClient } from "../../src/testing/raw-client.ts";
 import { RawServer, type RawCall } from "../../src/testing/raw-server.ts";
@@ -123,6 +124,35 @@ for (const client of CLIENTS) {
     });
   }
 }
+
+test("a client that takes a few bytes now and then is cut like one that takes nothing, for the engine can't go on [80.G10]", { timeout: 30_000 }, async () => {
+  const flood = floodEngine();
+  const gateway = gatewayOf("net");
+  let taken = 0;
+  const { promise: ended, resolve: end } = Promise.withResolvers<void>();
+  // Sixteen bytes a read, and then a pause: the system's buffers stay full.
+  const take = (bytes: number): boolean => {
+    taken += bytes;
+    return false;
+  };
+  const socket = connect({ port: gateway.port, host: "127.0.0.1", onread: { buffer: Buffer.alloc(16), callback: take } });
+  socket.on("error", () => {});
+  socket.once("close", () => end());
+  socket.write(requestBytes(gateway, { body: aChat({ model: "one" }) }));
+  const drip = setInterval(() => socket.resume(), 20);
+  try {
+    await eventually("the engine is rid of it", () => flood.closed, (closed) => closed);
+    assert.ok(taken > 0 && taken < MIB);
+    const next = floodEngine();
+    using reader = await RawClient.connect(gateway.port);
+    await reader.write(requestBytes(gateway, { body: aChat({ model: "one" }) }));
+    await eventually("the next has the slot", () => next.written, (bytes) => bytes > 0);
+  } finally {
+    clearInterval(drip);
+    socket.destroy();
+  }
+  await ended;
+});
 
 test("forty clients that read nothing together cost a bounded memory each, and leave the others alone [80.G10 80.C25]", { timeout: 60_000 }, async () => {
   const gateway = gatewayOf("net");
