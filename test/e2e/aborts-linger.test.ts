@@ -4,7 +4,10 @@ import { systemClock } from "../../src/kernel/clock.ts";
 import { seededRandom } from "../../src/kernel/random.ts";
 import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { parsePrometheus } from "../../src/testing/exposition-parser.ts";
+import { RawServer } from "../../src/testing/raw-server.ts";
 import { aTask, call, startCall } from "./support/calls.ts";
+import { aChat } from "./support/raw-answers.ts";
+import { aCompletion, jsonAnswer } from "./support/raw-engine.ts";
 import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // An engine that works on for a client that is gone, as llama.cpp's server does on calls without a stream. It has exactly the
@@ -121,4 +124,39 @@ test("calls that are left at any moment, streamed or not, and those that stay ne
     const view = await upstreamOf(gateway);
     assert.deepEqual([view.in_use, view.queue.waiting, view.endpoints[0].in_flight], [{ interactive: 0, system: 0, batch: 0 }, { interactive: 0, system: 0, batch: 0 }, 0]);
   });
+});
+
+test("a call abandoned before the engine counts it as work keeps its slot all the same [10.A5b 80.I3]", async () => {
+  // By the clock since the first call: not yet counted, then worked on, then free.
+  const countedMs = 150;
+  const freeMs = 1_200;
+  const posts: { readonly user: string; readonly at: number }[] = [];
+  await using engine = await RawServer.listen({
+    onCall: ({ method, path, body, socket }) => {
+      const at = systemClock.mono();
+      if (method === "POST") {
+        const { user } = JSON.parse(body.toString()) as { user: string };
+        posts.push({ user, at });
+        if (user === "next") socket.write(jsonAnswer(aCompletion()));
+        return;
+      }
+      const since = at - (posts[0]?.at ?? at);
+      if (path === "/slots") socket.write(jsonAnswer([{ id: 0, is_processing: posts.length > 0 && since > countedMs && since < freeMs }]));
+      else socket.write(jsonAnswer({ status: "ok" }, path === "/health" ? "200 OK" : "404 Not Found"));
+    },
+  });
+  const gateway = await startTestGateway({
+    upstreams: [{ id: "u", models: ["m"], engine: "llama.cpp", slots: 1, batch_max: 1, endpoints: [{ url: `http://127.0.0.1:${engine.port}` }] }],
+  });
+  try {
+    const abandoned = startCall(gateway, { body: aChat({ user: "abandoned", stream: false }) });
+    await eventually("it is on the engine", () => posts.length, (count) => count === 1);
+    abandoned.leave();
+    const next = await call(gateway, { body: aChat({ user: "next", stream: false }) });
+    assert.equal(next.status, 200);
+    const [first, second] = posts;
+    assert.ok((second?.at ?? 0) - (first?.at ?? 0) >= freeMs, `${(second?.at ?? 0) - (first?.at ?? 0)} ms after the abandoned one`);
+  } finally {
+    await gateway.stop();
+  }
 });

@@ -29,6 +29,16 @@ const MODELS_RETRY_MS = 5_000;
 const FAILED_PROBES_MAX = 2;
 /** A call younger than this may not yet be in the engine's own count. */
 const COUNTED_AFTER_MS = 250;
+
+/** What was ours while the engine was asked for its busy count. */
+interface BusyLook {
+  readonly startedAt: MonoMs;
+  /** Calls that surely were in its count and still run. */
+  readonly stillRunning: number;
+  /** The most calls, lingering ones too, that may be in its count. */
+  readonly ownMost: number;
+  readonly now: MonoMs;
+}
 /** What pages other than the metrics are asked for with. */
 const ANY_PAGE = "application/json, */*;q=0.1";
 
@@ -138,7 +148,7 @@ export class EndpointWatch {
     const ownMost = Math.max(ownAtStart, endpoint.ownBusy);
     if (probe !== null) {
       const busy = probe.read(fetched.body);
-      if (busy !== undefined) this.#applyBusy(busy, stillRunning, ownMost, now);
+      if (busy !== undefined) this.#applyBusy(busy, { startedAt, stillRunning, ownMost, now });
       return;
     }
     const parsed = parseMetricsText(fetched.body);
@@ -154,18 +164,22 @@ export class EndpointWatch {
       const moved = endpoint.steps === null || endpoint.steps.value !== load.steps;
       endpoint.steps = { value: load.steps, since: moved ? now : (endpoint.steps?.since ?? now), seenAt: now };
     }
-    if (load.running !== undefined) this.#applyBusy(load.running, stillRunning, ownMost, now);
+    if (load.running !== undefined) this.#applyBusy(load.running, { startedAt, stillRunning, ownMost, now });
   }
 
   /**
    * What the engine says it works on, against what is ours. Both bounds are on the safe side: a lingering slot is given
-   * back only when even the calls that surely count leave no room for it; work of others is only what no call of ours,
+   * back only when it must be in the count and even the calls that surely count leave no room for it; work of others is only what no call of ours,
    * seen at any time during the look, can explain.
    */
-  #applyBusy(busy: number, stillRunning: number, ownMost: number, now: MonoMs): void {
+  #applyBusy(busy: number, { startedAt, stillRunning, ownMost, now }: BusyLook): void {
     const endpoint = this.#endpoint;
     const lingering = Math.max(0, Math.ceil(busy) - stillRunning);
-    while (endpoint.lingers.length > lingering) endpoint.lingers.shift()?.onFree();
+    const counted = endpoint.lingers.filter(({ dispatchedAt }) => startedAt - dispatchedAt > COUNTED_AFTER_MS);
+    for (const linger of counted.slice(0, Math.max(0, endpoint.lingers.length - lingering))) {
+      endpoint.lingers.splice(endpoint.lingers.indexOf(linger), 1);
+      linger.onFree();
+    }
     const external = Math.max(0, Math.floor(busy) - ownMost);
     endpoint.externalAt = now;
     if (external === endpoint.external) return;

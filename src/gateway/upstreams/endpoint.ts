@@ -28,6 +28,8 @@ export interface LoadReport {
 export interface Linger {
   readonly since: MonoMs;
   readonly until: MonoMs;
+  /** When the call went to the engine. */
+  readonly dispatchedAt: MonoMs;
   readonly onFree: () => void;
 }
 

@@ -211,6 +211,7 @@ export class Upstream implements Room {
     endpoint.lingers.push({
       since: now,
       until: asMono(now + this.settings.timeouts.lingerMs),
+      dispatchedAt: call.dispatchedAt,
       onFree: () => {
         const then = this.#deps.clock.mono();
         if (id !== null) this.pool.end(id, then);
