@@ -76,8 +76,14 @@ function checkKeys(raw: unknown): Finding[] {
       ? [warning(["auth", "keys", index, "classes"], `means nothing for role \`${role}\`, which sends no requests to engines`)]
       : [];
   });
+  const unenforced = listAt(raw, ["auth", "keys"]).flatMap((key, index) =>
+    valueAt(key, ["limits", "tokens_per_minute"]) === undefined
+      ? []
+      : [warning(["auth", "keys", index, "limits", "tokens_per_minute"], "is accepted, but not enforced in this version")],
+  );
   return [
     ...idle,
+    ...unenforced,
     ...checkDuplicates(raw, ["auth", "keys"], "id", "a key with this id exists already"),
     ...checkDuplicates(raw, ["auth", "keys"], "hash", "the same key stands here already under another entry, so the two can't be told apart"),
   ];

@@ -1,22 +1,20 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { asMono } from "../../kernel/clock.ts";
-import { nextCallDeadline, type CallDeadline, type RunningCallView } from "./call-deadlines.ts";
+import { nextCallDeadline, type CallDeadline, type CallTimes } from "./call-deadlines.ts";
 
-const aView = (view: Partial<RunningCallView> = {}): RunningCallView => ({
+const aView = (view: Partial<CallTimes> = {}): CallTimes => ({
   startedAt: asMono(1_000),
   firstEventAt: undefined,
   lastProgressAt: undefined,
   blockedAt: undefined,
   deadline: undefined,
-  totalMs: 100_000,
-  firstByteMs: 10_000,
-  idleMs: 5_000,
-  writeStallMs: 3_000,
   ...view,
 });
 
-const rows: { name: string; view: Partial<RunningCallView>; expect: { at: number; limit: CallDeadline["limit"] } }[] = [
+const LIMITS = { totalMs: 100_000, firstByteMs: 10_000, idleMs: 5_000, writeStallMs: 3_000 };
+
+const rows: { name: string; view: Partial<CallTimes>; expect: { at: number; limit: CallDeadline["limit"] } }[] = [
   { name: "before the first event the first-byte limit counts from the first try", view: {}, expect: { at: 11_000, limit: "firstByte" } },
   { name: "the client's own deadline comes first when it is earlier", view: { deadline: asMono(2_000) }, expect: { at: 2_000, limit: "deadline" } },
   { name: "after the first event the gap between events counts [80.A9]", view: { firstEventAt: asMono(4_000), lastProgressAt: asMono(6_000) }, expect: { at: 11_000, limit: "idle" } },
@@ -27,4 +25,4 @@ const rows: { name: string; view: Partial<RunningCallView>; expect: { at: number
   },
   { name: "the total limit holds however lively the stream is", view: { firstEventAt: asMono(4_000), lastProgressAt: asMono(99_000) }, expect: { at: 101_000, limit: "total" } },
 ];
-for (const row of rows) test(row.name, () => assert.deepEqual(nextCallDeadline(aView(row.view)), row.expect));
+for (const row of rows) test(row.name, () => assert.deepEqual(nextCallDeadline(aView(row.view), LIMITS), row.expect));

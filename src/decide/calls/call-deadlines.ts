@@ -1,7 +1,7 @@
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
 
 /** What limits the life of a request that is on an engine. Times are absolute; undefined: not yet, or none. */
-export interface RunningCallView {
+export interface CallTimes {
   /** The first try began; a retry does not start the clock anew, so that one budget holds for the whole request. */
   readonly startedAt: MonoMs;
   /** The first complete event, or byte of an answer without events. */
@@ -11,6 +11,9 @@ export interface RunningCallView {
   readonly blockedAt: MonoMs | undefined;
   /** The client's own deadline. */
   readonly deadline: MonoMs | undefined;
+}
+
+export interface CallLimits {
   readonly totalMs: number;
   readonly firstByteMs: number;
   readonly idleMs: number;
@@ -25,8 +28,8 @@ export interface CallDeadline {
 }
 
 /** The limit that is reached first if nothing more happens. */
-export function nextCallDeadline(view: RunningCallView): CallDeadline {
-  let at = view.startedAt + view.totalMs;
+export function nextCallDeadline(view: CallTimes, limits: CallLimits): CallDeadline {
+  let at = view.startedAt + limits.totalMs;
   let limit: CallLimit = "total";
   const consider = (when: number, which: CallLimit): void => {
     if (when >= at) return;
@@ -34,8 +37,8 @@ export function nextCallDeadline(view: RunningCallView): CallDeadline {
     limit = which;
   };
   if (view.deadline !== undefined) consider(view.deadline, "deadline");
-  if (view.blockedAt !== undefined) consider(view.blockedAt + view.writeStallMs, "clientStalled");
-  else if (view.firstEventAt === undefined) consider(view.startedAt + view.firstByteMs, "firstByte");
-  else consider((view.lastProgressAt ?? view.firstEventAt) + view.idleMs, "idle");
+  if (view.blockedAt !== undefined) consider(view.blockedAt + limits.writeStallMs, "clientStalled");
+  else if (view.firstEventAt === undefined) consider(view.startedAt + limits.firstByteMs, "firstByte");
+  else consider((view.lastProgressAt ?? view.firstEventAt) + limits.idleMs, "idle");
   return { at: asMono(at), limit };
 }

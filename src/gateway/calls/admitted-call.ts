@@ -1,15 +1,14 @@
 import type { RequestOutcome } from "../../contract/audit-event.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
-import { nextCallDeadline, type CallLimit } from "../../decide/calls/call-deadlines.ts";
+import type { CallLimit } from "../../decide/calls/call-deadlines.ts";
 import { readBodyUsage, type BodyFacts } from "../../decide/http/body-usage.ts";
 import { forwardResponseHeaders } from "../../decide/http/forward-headers.ts";
 import type { TokenUsage } from "../../decide/http/token-usage.ts";
 import { mayRetryAttempt, type RetryCause } from "../../decide/routing/retry-policy.ts";
 import { streamSucceeded } from "../../decide/sse/stream-watcher.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
-import { asMono, type MonoMs } from "../../kernel/clock.ts";
+import type { MonoMs } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
-import type { Deadline } from "../../kernel/timer-wheel.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import type { UpstreamMetrics } from "../metrics/gateway-metrics.ts";
 import type { RequestSpan } from "../trace/tracer.ts";
@@ -18,8 +17,9 @@ import type { Endpoint, RunningCall } from "../upstreams/endpoint.ts";
 import type { LeaveQueue, SlotSeeker, Upstream } from "../upstreams/upstream.ts";
 import { headerValue } from "./answer-headers.ts";
 import { Attempt, type AttemptEnd, type AttemptFailure, type AttemptOwner } from "./attempt.ts";
+import { CallClock } from "./call-clock.ts";
 import type { CallDeps } from "./call-deps.ts";
-import { codeOfCause, messageForClient, refusalOf, retryCauseOf } from "./call-failure.ts";
+import { codeOfCause, limitMessage, messageForClient, refusalOf, retryCauseOf } from "./call-failure.ts";
 import { recordCall } from "./call-record.ts";
 import { ClientAnswer } from "./client-answer.ts";
 import { cutIfNotTaken, type ClientWriter } from "./client-writer.ts";
@@ -60,7 +60,6 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   readonly rewritesAnswer: boolean;
 
   dispatchedAt: MonoMs;
-  lastProgressAt: MonoMs | undefined;
 
   readonly #deps: CallDeps;
   readonly #context: RequestContext;
@@ -69,18 +68,14 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   readonly #span: RequestSpan | null;
   readonly #onEnded: () => void;
   readonly #answer: ClientAnswer;
+  readonly #clock: CallClock;
   #request: PreparedRequest;
   #phase: "waiting" | "running" | "over" = "waiting";
-  #firstDispatchAt: MonoMs;
-  #firstEventAt: MonoMs | undefined;
-  #blockedAt: MonoMs | undefined;
   #attempt: Attempt | null = null;
   #attempts = 0;
   #tried: Set<string> | null = null;
   #slotHeld = false;
   #running = false;
-  #timer: Deadline | undefined;
-  #notes: WaitingNotes | null = null;
   #usage: TokenUsage | null = null;
 
   constructor(deps: CallDeps, context: RequestContext, upstream: Upstream, request: PreparedRequest, span: RequestSpan | null, onEnded: () => void) {
@@ -109,13 +104,20 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       mode: this.mode,
       upstreamId: upstream.settings.id,
       showsEndpoint: deps.endpointHeader(),
-      onBlocked: () => this.#onBlocked(),
+      onBlocked: () => this.#clock.blocked(),
       onDrained: () => this.#onDrained(),
     });
     this.writer = this.#answer.writer;
     this.askedAt = now;
-    this.#firstDispatchAt = now;
+    this.#clock = new CallClock(
+      { clock: deps.clock, wheel: deps.wheel, timeouts: () => upstream.settings.timeouts, deadline: request.deadline, onLimit: (limit) => this.#onLimit(limit) },
+      now,
+    );
     this.dispatchedAt = now;
+  }
+
+  get lastProgressAt(): MonoMs | undefined {
+    return this.#clock.lastProgressAt;
   }
 
   /** Asks for a slot. All that follows happens by callbacks. */
@@ -124,7 +126,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#context.res.once("close", this.#onClientClose);
     const keepaliveMs = this.#upstream.settings.sseKeepaliveMs;
     if (this.#request.wantsStream && (this.#request.wantsQueueEvents || keepaliveMs !== null)) {
-      this.#notes = new WaitingNotes(
+      this.#clock.notes = new WaitingNotes(
         {
           queueEvents: this.#request.wantsQueueEvents,
           keepaliveMs,
@@ -138,7 +140,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     const admission = this.#upstream.arrive(this, now);
     if (admission.kind === "admitted") this.onAdmitted(0);
     else if (admission.kind === "refused") this.onExpired(admission.why, 0, admission.retryAfterMs);
-    else if (this.#notes !== null) this.#schedule();
+    else this.#clock.schedule();
   }
 
   // What the pool says
@@ -150,10 +152,10 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#answer.queueMs = waitedMs;
     this.#metrics.class[this.class].queueSeconds.observe(waitedMs / 1000);
     this.#span?.event("yardmaster.slot.taken", this.#deps.clock.wall());
-    this.#notes?.leaveQueue();
     this.#phase = "running";
-    this.#firstDispatchAt = this.#deps.clock.mono();
-    this.#upstream.budget.onRequest(this.#firstDispatchAt);
+    const now = this.#deps.clock.mono();
+    this.#clock.begin(now);
+    this.#upstream.budget.onRequest(now);
     this.#dispatch(endpoint, false);
   }
 
@@ -185,7 +187,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   }
 
   commit(_attempt: Attempt, head: UpstreamHead, contentLength: number | undefined): boolean {
-    this.#notes?.stop();
+    this.#clock.notes?.stop();
     if (this.writer.committed) return true; // By comments: the head is out, only the body follows.
     this.#freeBody();
     if (this.#answer.begin(head, contentLength)) return true;
@@ -199,16 +201,16 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
 
   onProgress(_attempt: Attempt, isEvent: boolean): void {
     const now = this.#deps.clock.mono();
-    const previous = this.lastProgressAt;
-    this.lastProgressAt = now;
+    const previous = this.#clock.lastProgressAt;
+    this.#clock.lastProgressAt = now;
     this.endpoint?.progressed(now);
-    if (this.#firstEventAt === undefined) {
-      this.#firstEventAt = now;
+    if (this.#clock.firstEventAt === undefined) {
+      this.#clock.firstEventAt = now;
       this.#reportWell(now);
       this.#span?.event("yardmaster.first_byte", this.#deps.clock.wall());
-      this.#metrics.class[this.class].firstByteSeconds.observe((now - this.#firstDispatchAt) / 1000);
+      this.#metrics.class[this.class].firstByteSeconds.observe((now - this.#clock.startedAt) / 1000);
       // From the first-byte limit to the gap limit, which may come up earlier.
-      this.#schedule();
+      this.#clock.schedule();
     } else if (isEvent && previous !== undefined) {
       this.#metrics.class[this.class].tokenGapSeconds.observe((now - previous) / 1000);
     }
@@ -245,7 +247,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.endpoint = endpoint;
     this.#answer.endpoint = endpoint;
     this.dispatchedAt = this.#deps.clock.mono();
-    this.lastProgressAt = undefined;
+    this.#clock.lastProgressAt = undefined;
     this.#attempts += 1;
     this.#running = true;
     this.#upstream.enterEndpoint(endpoint, this);
@@ -257,7 +259,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       buildUpstreamRequest(this.#upstream, endpoint, this.#request, this.#context, this.#span, { now: this.dispatchedAt, freshConnection }),
       attempt,
     );
-    this.#schedule();
+    this.#clock.schedule();
   }
 
   /** The try came to nothing and the client has seen nothing of it: the same again, another endpoint, or the end. */
@@ -413,7 +415,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     if (this.#phase === "over") return;
     this.#phase = "over";
     const endpoint = this.endpoint;
-    if (this.#timer !== undefined) this.#deps.wheel.remove(this.#timer);
+    this.#clock.stop();
     this.#context.res.off("close", this.#onClientClose);
     if (this.#running && endpoint !== null) this.#leaveEndpoint(endpoint, aborted, false);
     else if (this.#slotHeld) this.#upstream.endSlot(this.id);
@@ -428,7 +430,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       code,
       status: code === "CLIENT_CLOSED" ? 499 : this.#answer.status,
       queueMs: this.#answer.queueMs,
-      firstByteMs: this.#firstEventAt === undefined ? null : this.#firstEventAt - this.#firstDispatchAt,
+      firstByteMs: this.#clock.firstEventAt === undefined ? null : this.#clock.firstEventAt - this.#clock.startedAt,
       usage: this.#usage,
       bytesIn: this.bytes,
       bytesOut: this.writer.bytesOut,
@@ -457,73 +459,21 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
 
   // Time
 
-  #limits(): ReturnType<typeof nextCallDeadline> {
-    return nextCallDeadline({
-      startedAt: this.#firstDispatchAt,
-      firstEventAt: this.#firstEventAt,
-      lastProgressAt: this.lastProgressAt,
-      blockedAt: this.#blockedAt,
-      deadline: this.deadline,
-      ...this.#upstream.settings.timeouts,
-    });
-  }
-
-  #schedule(): void {
-    const notesAt = this.#notes?.nextAt ?? asMono(Number.POSITIVE_INFINITY);
-    const at = this.#phase === "waiting" ? notesAt : asMono(Math.min(this.#limits().at, notesAt));
-    if (at === Number.POSITIVE_INFINITY) return;
-    if (this.#timer !== undefined && this.#timer.bucket >= 0) this.#deps.wheel.move(this.#timer, at);
-    else this.#timer = this.#deps.wheel.add(at, this.#onTimer);
-  }
-
-  readonly #onTimer = (now: MonoMs): void => {
-    this.#timer = undefined;
-    if (this.#phase === "running") {
-      const due = this.#limits();
-      if (now >= due.at) {
-        this.#onLimit(due.limit);
-        return;
-      }
-    }
-    this.#notes?.tick(now);
-    if (this.#phase !== "over") this.#schedule();
-  };
-
   #onLimit(limit: CallLimit): void {
-    const { totalMs, firstByteMs, idleMs } = this.#upstream.settings.timeouts;
-    switch (limit) {
-      case "clientStalled":
-        this.#metrics.clientStalls.inc();
-        this.#attempt?.abandon();
-        this.writer.destroy();
-        this.#end("client_stalled", "CLIENT_CLOSED", true);
-        return;
-      case "total":
-        this.#cut("UPSTREAM_TIMEOUT", `the answer took longer than ${totalMs / 1000} s`, "upstream_timeout", this.#firstEventAt === undefined);
-        return;
-      case "deadline":
-        // The client chose it, and may have chosen it too short for any engine.
-        this.#cut("UPSTREAM_TIMEOUT", "the request's own deadline was spent", "upstream_timeout", false);
-        return;
-      case "firstByte":
-        this.#cut("UPSTREAM_TIMEOUT", `the engine sent no first event within ${firstByteMs / 1000} s`, "upstream_timeout", true);
-        return;
-      case "idle":
-        this.#cut("UPSTREAM_TIMEOUT", `the engine was silent for ${idleMs / 1000} s`, "upstream_timeout", true);
-        return;
-      default:
-        assertNever(limit, "call limit");
+    if (limit !== "clientStalled") {
+      // A deadline of the client's may be too short for any engine, and a long answer is no fault.
+      const blamed = limit !== "deadline" && (limit !== "total" || this.#clock.firstEventAt === undefined);
+      this.#cut("UPSTREAM_TIMEOUT", limitMessage(limit, this.#upstream.settings.timeouts), "upstream_timeout", blamed);
+      return;
     }
-  }
-
-  #onBlocked(): void {
-    this.#blockedAt = this.#deps.clock.mono();
-    this.#schedule();
+    this.#metrics.clientStalls.inc();
+    this.#attempt?.abandon();
+    this.writer.destroy();
+    this.#end("client_stalled", "CLIENT_CLOSED", true);
   }
 
   #onDrained(): void {
-    this.#blockedAt = undefined;
-    if (this.lastProgressAt !== undefined) this.lastProgressAt = this.#deps.clock.mono();
+    this.#clock.drained();
     this.#attempt?.exchange?.resume();
   }
 

@@ -1,4 +1,6 @@
+import type { UpstreamTimeouts } from "../../contract/gateway-config.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
+import type { CallLimit } from "../../decide/calls/call-deadlines.ts";
 import type { EngineErrorKind } from "../../decide/engines/adapter.ts";
 import type { RetryCause } from "../../decide/routing/retry-policy.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
@@ -76,3 +78,19 @@ export function codeOfCause(cause: RetryCause): ErrorCode {
 /** Where the engines are is for the log alone. */
 export const messageForClient = (cause: RetryCause, message: string): string =>
   cause.kind === "transport" && cause.failure === "connect" ? "the engine can't be reached" : message;
+
+/** What a client is told whose answer took too long. */
+export function limitMessage(limit: Exclude<CallLimit, "clientStalled">, timeouts: UpstreamTimeouts): string {
+  switch (limit) {
+    case "total":
+      return `the answer took longer than ${timeouts.totalMs / 1000} s`;
+    case "deadline":
+      return "the request's own deadline was spent";
+    case "firstByte":
+      return `the engine sent no first event within ${timeouts.firstByteMs / 1000} s`;
+    case "idle":
+      return `the engine was silent for ${timeouts.idleMs / 1000} s`;
+    default:
+      return assertNever(limit, "limit of a call");
+  }
+}

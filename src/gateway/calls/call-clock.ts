@@ -1,0 +1,80 @@
+import type { UpstreamTimeouts } from "../../contract/gateway-config.ts";
+import { nextCallDeadline, type CallLimit, type CallTimes } from "../../decide/calls/call-deadlines.ts";
+import { asMono, type Clock, type MonoMs } from "../../kernel/clock.ts";
+import type { Deadline, TimerWheel } from "../../kernel/timer-wheel.ts";
+import type { WaitingNotes } from "./waiting-notes.ts";
+
+export interface CallClockOptions {
+  readonly clock: Clock;
+  readonly wheel: TimerWheel;
+  /** As they are now: a reload changes them. */
+  readonly timeouts: () => UpstreamTimeouts;
+  readonly deadline: MonoMs | undefined;
+  readonly onLimit: (limit: CallLimit) => void;
+}
+
+/** All that one call does by time: its limits while it is on an engine, and the notes that a waiting client gets. */
+export class CallClock implements CallTimes {
+  readonly #options: CallClockOptions;
+  readonly deadline: MonoMs | undefined;
+  startedAt: MonoMs;
+  firstEventAt: MonoMs | undefined;
+  lastProgressAt: MonoMs | undefined;
+  blockedAt: MonoMs | undefined;
+  notes: WaitingNotes | null = null;
+  #running = false;
+  #timer: Deadline | undefined;
+
+  constructor(options: CallClockOptions, now: MonoMs) {
+    this.#options = options;
+    this.deadline = options.deadline;
+    this.startedAt = now;
+  }
+
+  /** The call has its slot. */
+  begin(now: MonoMs): void {
+    this.startedAt = now;
+    this.#running = true;
+    this.notes?.leaveQueue();
+  }
+
+  /** Called after anything that may bring a limit nearer; one that moves away is seen when it comes up. */
+  schedule(): void {
+    const notesAt = this.notes?.nextAt ?? Number.POSITIVE_INFINITY;
+    const at = this.#running ? Math.min(nextCallDeadline(this, this.#options.timeouts()).at, notesAt) : notesAt;
+    if (at === Number.POSITIVE_INFINITY) return;
+    if (this.#timer !== undefined && this.#timer.bucket >= 0) this.#options.wheel.move(this.#timer, asMono(at));
+    else this.#timer = this.#options.wheel.add(asMono(at), this.#onTimer);
+  }
+
+  stop(): void {
+    if (this.#timer !== undefined) this.#options.wheel.remove(this.#timer);
+    this.#running = false;
+    this.notes = null;
+  }
+
+  /** The client takes nothing: bytes wait for it. */
+  blocked(): void {
+    this.blockedAt = this.#options.clock.mono();
+    this.schedule();
+  }
+
+  /** The client takes again. What the engine did not send meanwhile was held back by us. */
+  drained(): void {
+    this.blockedAt = undefined;
+    if (this.lastProgressAt !== undefined) this.lastProgressAt = this.#options.clock.mono();
+  }
+
+  readonly #onTimer = (now: MonoMs): void => {
+    this.#timer = undefined;
+    if (this.#running) {
+      const due = nextCallDeadline(this, this.#options.timeouts());
+      if (now >= due.at) {
+        this.#options.onLimit(due.limit);
+        return;
+      }
+    }
+    this.notes?.tick(now);
+    this.schedule();
+  };
+}
