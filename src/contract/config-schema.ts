@@ -28,7 +28,7 @@ export const keyConfig = z.strictObject({
   limits: z
     .strictObject({
       requests_per_minute: z.int().positive().optional().describe("Requests per minute. Absent: no limit."),
-      tokens_per_minute: z.int().positive().optional().describe("Tokens per minute, prompt and answer together. Absent: no limit."),
+      tokens_per_minute: z.int().positive().optional().describe("Tokens per minute, prompt and answer together. Accepted, not enforced in this version."),
       max_in_flight: z.int().positive().optional().describe("Requests at once, waiting ones included. Absent: no limit."),
     })
     .prefault({})
