@@ -4,6 +4,7 @@ import type { CallLimit } from "../../decide/calls/call-deadlines.ts";
 import { readBodyUsage, type BodyFacts } from "../../decide/http/body-usage.ts";
 import { forwardResponseHeaders } from "../../decide/http/forward-headers.ts";
 import type { TokenUsage } from "../../decide/http/token-usage.ts";
+import type { EndpointChoice } from "../../decide/routing/choose-endpoint.ts";
 import { mayRetryAttempt, type RetryCause } from "../../decide/routing/retry-policy.ts";
 import { streamSucceeded } from "../../decide/sse/stream-watcher.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
@@ -51,6 +52,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   readonly model: string;
   readonly deadline: MonoMs | undefined;
   readonly askedAt: MonoMs;
+  readonly wantsChoice: boolean;
+  choice: EndpointChoice | null = null;
   endpoint: Endpoint | null = null;
 
   readonly writer: ClientWriter;
@@ -94,6 +97,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.bytes = request.bytes ?? 0;
     this.model = request.model;
     this.deadline = request.deadline;
+    this.wantsChoice = request.wantsChoice;
     this.mode = upstream.settings.kind === "http" ? "http" : "engine";
     this.streamEnd = context.route.streamEnd;
     this.removeUsageEvent = injectsUsage(upstream, request);
@@ -103,6 +107,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       clock: deps.clock,
       mode: this.mode,
       upstreamId: upstream.settings.id,
+      engineKey: upstream.settings.engineKey,
       showsEndpoint: deps.endpointHeader(),
       onBlocked: () => this.#clock.blocked(),
       onDrained: () => this.#onDrained(),
@@ -246,6 +251,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   #dispatch(endpoint: Endpoint, freshConnection: boolean): void {
     this.endpoint = endpoint;
     this.#answer.endpoint = endpoint;
+    this.#answer.choice = this.choice;
     this.dispatchedAt = this.#deps.clock.mono();
     this.#clock.lastProgressAt = undefined;
     this.#attempts += 1;

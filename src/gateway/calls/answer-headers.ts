@@ -1,4 +1,5 @@
 import { forwardResponseHeaders } from "../../decide/http/forward-headers.ts";
+import type { EndpointChoice } from "../../decide/routing/choose-endpoint.ts";
 import type { Endpoint } from "../upstreams/endpoint.ts";
 
 export interface AnswerFacts {
@@ -8,6 +9,8 @@ export interface AnswerFacts {
   readonly upstreamId: string;
   /** Null where the operator turned the header off. */
   readonly endpoint: Endpoint | null;
+  /** For operators who asked how the endpoint was chosen. */
+  readonly choice: EndpointChoice | null;
   /** The body is ours, not the engine's: what the engine said of its type and encoding no longer holds. */
   readonly replacedBody?: boolean;
 }
@@ -20,6 +23,7 @@ export function answerHeaders(rawHeaders: readonly string[], facts: AnswerFacts)
   const headers = facts.replacedBody === true ? [...without(forwarded, OF_THE_BODY), "content-type", "application/json"] : forwarded;
   headers.push("x-request-id", facts.requestId, "x-yardmaster-queue-ms", String(Math.round(facts.queueMs ?? 0)), "x-yardmaster-upstream", facts.upstreamId);
   if (facts.endpoint !== null) headers.push("x-yardmaster-endpoint", facts.endpoint.publicId);
+  if (facts.choice !== null) headers.push("x-yardmaster-choice", JSON.stringify(facts.choice));
   return headers;
 }
 

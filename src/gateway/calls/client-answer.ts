@@ -1,8 +1,10 @@
 import { normaliseEngineError } from "../../decide/engines/engine-error.ts";
+import type { EndpointChoice } from "../../decide/routing/choose-endpoint.ts";
 import { renderErrorEvent } from "../../decide/sse/error-event.ts";
 import type { StreamVerdict } from "../../decide/sse/stream-watcher.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
+import type { Secret } from "../../kernel/secret.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import { sendError } from "../http/send-error.ts";
 import type { UpstreamHead } from "../upstream/port.ts";
@@ -15,6 +17,8 @@ export interface ClientAnswerOptions {
   readonly clock: Clock;
   readonly mode: "engine" | "http";
   readonly upstreamId: string;
+  /** What the engine was given to let us in: it may repeat it in its errors, and no client may see it. */
+  readonly engineKey: Secret | null;
   readonly showsEndpoint: boolean;
   readonly onBlocked: () => void;
   readonly onDrained: () => void;
@@ -31,6 +35,7 @@ export class ClientAnswer {
   status = 0;
   queueMs: number | null = null;
   endpoint: Endpoint | null = null;
+  choice: EndpointChoice | null = null;
 
   constructor(options: ClientAnswerOptions) {
     this.#options = options;
@@ -48,11 +53,15 @@ export class ClientAnswer {
   }
 
   /** The engine's own error goes on as it is, in a shape that clients can read. */
-  engineError(head: UpstreamHead, body: Buffer): void {
-    const encoded = headerValue(head.rawHeaders, "content-encoding") !== undefined;
-    const contentType = headerValue(head.rawHeaders, "content-type") ?? "";
+  engineError(head: UpstreamHead, said: Buffer): void {
+    const key = this.#options.engineKey;
+    const masked = key?.isIn(said) === true;
+    const body = masked ? Buffer.from(key.maskIn(said.toString("latin1")), "latin1") : said;
+    const rawHeaders = key === null ? head.rawHeaders : withoutSecret(head.rawHeaders, key);
+    const encoded = headerValue(rawHeaders, "content-encoding") !== undefined;
+    const contentType = headerValue(rawHeaders, "content-type") ?? "";
     const normal = this.#options.mode === "http" || encoded ? null : normaliseEngineError(head.status, contentType, body, this.#options.context.requestId);
-    this.#sendWhole(head, normal === null ? body : Buffer.from(normal), normal !== null);
+    this.#sendWhole({ ...head, rawHeaders }, normal === null ? body : Buffer.from(normal), normal !== null || masked);
   }
 
   /** A sign of life, or the place in the queue. The first one commits to a stream. */
@@ -66,7 +75,8 @@ export class ClientAnswer {
   }
 
   /** A refusal, or a failure before anything of an answer came: JSON, or an event where comments have gone out already. */
-  refuse(code: ErrorCode, message: string, retryAfterMs?: number): void {
+  refuse(code: ErrorCode, said: string, retryAfterMs?: number): void {
+    const message = this.#options.engineKey?.maskIn(said) ?? said;
     if (this.writer.committed) {
       this.writer.breakOff(this.#errorEvent(code, message, undefined));
       return;
@@ -95,7 +105,8 @@ export class ClientAnswer {
     this.writer.sendWhole(head.status, headers, body);
   }
 
-  #errorEvent(code: ErrorCode, message: string, verdict: StreamVerdict | undefined): Buffer {
+  #errorEvent(code: ErrorCode, said: string, verdict: StreamVerdict | undefined): Buffer {
+    const message = this.#options.engineKey?.maskIn(said) ?? said;
     const { context } = this.#options;
     const last = verdict?.lastSequenceNumber;
     return renderErrorEvent(context.dialect, code, message, verdict?.atBoundary ?? true, {
@@ -106,6 +117,15 @@ export class ClientAnswer {
 
   #facts(replacedBody: boolean): AnswerFacts {
     const { context, mode, upstreamId, showsEndpoint } = this.#options;
-    return { mode, requestId: context.requestId, queueMs: this.queueMs, upstreamId, endpoint: showsEndpoint ? this.endpoint : null, replacedBody };
+    return { mode, requestId: context.requestId, queueMs: this.queueMs, upstreamId, endpoint: showsEndpoint ? this.endpoint : null, choice: this.choice, replacedBody };
   }
+}
+
+function withoutSecret(raw: readonly string[], key: Secret): string[] {
+  const kept: string[] = [];
+  for (let i = 0; i + 1 < raw.length; i += 2) {
+    const value = raw[i + 1] ?? "";
+    if (key.maskIn(value) === value) kept.push(raw[i] ?? "", value);
+  }
+  return kept;
 }

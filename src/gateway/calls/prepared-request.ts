@@ -23,6 +23,8 @@ export interface PreparedRequest {
   readonly idempotent: boolean;
   readonly deadline: MonoMs | undefined;
   readonly wantsQueueEvents: boolean;
+  /** An operator asks how the endpoint is chosen. */
+  readonly wantsChoice: boolean;
   /** Given back as soon as the body can't be needed any more. */
   readonly memory: { free(): void };
 }

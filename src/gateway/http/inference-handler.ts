@@ -1,5 +1,6 @@
 import type { RequestOutcome } from "../../contract/audit-event.ts";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
+import type { Role } from "../../contract/roles.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import { parseClass, parseTimeoutMs } from "../../decide/http/header-rules.ts";
 import { JsonTopScan, stringField } from "../../decide/http/json-scan.ts";
@@ -34,6 +35,8 @@ export interface InferenceDeps extends CallDeps {
 
 /** Members that routing, admission or a splice may need. A second one of any of them is refused. */
 const WANTED = ["model", "stream", "stream_options", "priority"] as const;
+/** Scores tell of load and addresses, so they are not for everybody. */
+const EXPLAINED_TO: ReadonlySet<Role> = new Set(["operator", "admin"]);
 const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS", "PUT", "DELETE"]);
 
 /** A request whose head is good, on the way to an upstream. */
@@ -192,6 +195,7 @@ export class InferenceHandler {
       idempotent: arriving.upstream === null || SAFE_METHODS.has(context.req.method ?? ""),
       deadline: arriving.deadline,
       wantsQueueEvents: headerValue(context.req.rawHeaders, "x-yardmaster-queue-events") === "1",
+      wantsChoice: EXPLAINED_TO.has(context.key.role) && headerValue(context.req.rawHeaders, "x-yardmaster-explain") === "1",
       memory,
     });
   }

@@ -3,7 +3,7 @@ import type { RequestClass } from "../../contract/request-class.ts";
 import { AdmissionPool, type Admission, type PoolEvent, type Room } from "../../decide/admission/admission-pool.ts";
 import type { EngineAdapter } from "../../decide/engines/adapter.ts";
 import { adapterFor } from "../../decide/engines/engines.ts";
-import { chooseEndpoint, exclusionReason, type EndpointView, type Exclusion } from "../../decide/routing/choose-endpoint.ts";
+import { chooseEndpoint, exclusionReason, type EndpointChoice, type EndpointView, type Exclusion } from "../../decide/routing/choose-endpoint.ts";
 import type { BreakerState, ResultKind } from "../../decide/routing/breaker.ts";
 import { ejectedEndpoints } from "../../decide/routing/outlier.ts";
 import { RetryBudget } from "../../decide/routing/retry-budget.ts";
@@ -34,6 +34,9 @@ export interface SlotSeeker {
   readonly model: string;
   readonly deadline: MonoMs | undefined;
   readonly askedAt: MonoMs;
+  /** Whether the scores behind the choice are wanted; they are then left in `choice`. */
+  readonly wantsChoice: boolean;
+  choice: EndpointChoice | null;
   /** The endpoint booked for it; set by the upstream in the same step as the admission. */
   endpoint: Endpoint | null;
   onAdmitted(waitedMs: number): void;
@@ -331,7 +334,8 @@ export class Upstream implements Room {
   }
 
   #pick(seeker: SlotSeeker, tried: ReadonlySet<string>): Endpoint | null {
-    const outcome = this.#choose(seeker.model, tried, false);
+    const outcome = this.#choose(seeker.model, tried, seeker.wantsChoice);
+    if (seeker.wantsChoice) seeker.choice = outcome;
     if (outcome.kind === "none") return null;
     const endpoint = this.endpoints.find((candidate) => candidate.id === outcome.id) ?? null;
     if (endpoint === null) return null;
@@ -341,7 +345,7 @@ export class Upstream implements Room {
     return endpoint;
   }
 
-  #choose(model: string, tried: ReadonlySet<string>, explain: boolean): ReturnType<typeof chooseEndpoint> {
+  #choose(model: string, tried: ReadonlySet<string>, explain: boolean): EndpointChoice {
     const now = this.#deps.clock.mono();
     const listed = this.#modelIsListed(model);
     const views: EndpointView[] = this.endpoints.map((endpoint) => endpoint.view(now, model, listed));
