@@ -35,7 +35,10 @@ export class LoopWatch implements Disposable {
       this.#lateMs = averageLate(this.#lateMs, Math.max(0, elapsedMs - LOOK_MS), elapsedMs);
       const shed = shedClasses(this.#lateMs);
       if (shed.length !== this.#shed.length) {
-        this.#log[shed.length === 0 ? "info" : "warn"]("gateway.shedding", { classes: shed.join(" "), event_loop_late_ms: Math.round(this.#lateMs) });
+        this.#log[shed.length === 0 ? "info" : "warn"]("gateway.shedding", {
+          classes: shed.join(" "),
+          event_loop_late_ms: Math.round(this.#lateMs),
+        });
       }
       this.#shed = shed;
       this.#timer = this.#arm();

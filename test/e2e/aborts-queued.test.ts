@@ -16,7 +16,17 @@ let answer: (call: RawCall) => void;
 before(async () => {
   engine = await RawServer.listen({ onCall: (call) => answer(call) });
   gateway = await startTestGateway({
-    upstreams: [{ id: "u", models: ["m"], engine: "vllm", health: "passive", slots: 1, batch_max: 1, endpoints: [{ url: `http://127.0.0.1:${engine.port}` }] }],
+    upstreams: [
+      {
+        id: "u",
+        models: ["m"],
+        engine: "vllm",
+        health: "passive",
+        slots: 1,
+        batch_max: 1,
+        endpoints: [{ url: `http://127.0.0.1:${engine.port}` }],
+      },
+    ],
   });
 });
 after(async () => {
@@ -24,9 +34,11 @@ after(async () => {
   await engine[Symbol.asyncDispose]();
 });
 
-const waiting = (): Promise<number | undefined> => gateway.metric('yardmaster_waiting{upstream="u",class="interactive"}');
+const waiting = (): Promise<number | undefined> =>
+  gateway.metric('yardmaster_waiting{upstream="u",class="interactive"}');
 const userOf = ({ body }: RawCall): string => JSON.parse(body.toString()).user;
-const asUser = (user: string, more: Record<string, unknown> = {}): Buffer => requestBytes(gateway, { body: aChat({ user, ...more }), headers: [`X-Request-Id: ${user}`] });
+const asUser = (user: string, more: Record<string, unknown> = {}): Buffer =>
+  requestBytes(gateway, { body: aChat({ user, ...more }), headers: [`X-Request-Id: ${user}`] });
 
 /** The client whose running answer must not be touched: its stream is written piece by piece by the test. */
 class Holder {
@@ -87,7 +99,8 @@ for (const [name, leave] of Object.entries(WAYS)) {
     const before = engine.calls.length;
     const holder = await Holder.start();
     const clients = await Promise.all(Array.from({ length: 20 }, () => RawClient.connect(gateway.port)));
-    for (const [index, client] of clients.entries()) await client.write(asUser(`gone-${index}`, { stream: index % 2 === 0 }));
+    for (const [index, client] of clients.entries())
+      await client.write(asUser(`gone-${index}`, { stream: index % 2 === 0 }));
     await eventually("twenty wait", waiting, (count) => count === 20);
     await holder.say("second");
     for (const client of clients) await leave(client);
@@ -95,9 +108,15 @@ for (const [name, leave] of Object.entries(WAYS)) {
     await holder.say("third");
     const { records } = await gateway.audit("?outcome=client_aborted_queued&limit=500");
     const mine = records.slice(-20);
-    assert.deepEqual(mine.map((record) => record.requestId).toSorted(), Array.from({ length: 20 }, (_, index) => `gone-${index}`).toSorted());
+    assert.deepEqual(
+      mine.map((record) => record.requestId).toSorted(),
+      Array.from({ length: 20 }, (_, index) => `gone-${index}`).toSorted(),
+    );
     for (const record of mine) {
-      assert.deepEqual([record.status, record.attempts, record.endpoint, record.firstByteMs, record.completionTokens], [499, 0, null, null, null]);
+      assert.deepEqual(
+        [record.status, record.attempts, record.endpoint, record.firstByteMs, record.completionTokens],
+        [499, 0, null, null, null],
+      );
     }
     await holder.finish();
     await lastOneIsServed();
@@ -111,10 +130,21 @@ test("clients that leave while their body is still coming never join the queue [
   const holder = await Holder.start();
   const leaves = Object.values(WAYS);
   const clients = await Promise.all(Array.from({ length: 12 }, () => RawClient.connect(gateway.port)));
-  for (const [index, client] of clients.entries()) await client.write(asUser(`upload-${index}`, { padding: "x".repeat(200_000) }).subarray(0, 100_000 + index * 5_000));
-  await eventually("the bodies come", () => gateway.metric("yardmaster_buffered_bytes"), (bytes) => (bytes ?? 0) > 12 * 200_000);
+  for (const [index, client] of clients.entries())
+    await client.write(
+      asUser(`upload-${index}`, { padding: "x".repeat(200_000) }).subarray(0, 100_000 + index * 5_000),
+    );
+  await eventually(
+    "the bodies come",
+    () => gateway.metric("yardmaster_buffered_bytes"),
+    (bytes) => (bytes ?? 0) > 12 * 200_000,
+  );
   for (const [index, client] of clients.entries()) await leaves[index % leaves.length]?.(client);
-  await eventually("their memory is back", () => gateway.metric("yardmaster_buffered_bytes"), (bytes) => bytes === 0);
+  await eventually(
+    "their memory is back",
+    () => gateway.metric("yardmaster_buffered_bytes"),
+    (bytes) => bytes === 0,
+  );
   assert.equal(await waiting(), 0);
   await holder.finish();
   await lastOneIsServed();
@@ -131,7 +161,9 @@ test("a client that leaves with a second request in the pipe takes both along, w
     for (const [index, client] of clients.entries()) {
       const first = requestBytes(gateway, { body: aChat({ user: "piped" }), headers: ["Connection: keep-alive"] });
       // What the gateway doesn't read stays in the system's buffers, so this write may never end.
-      client.write(Buffer.concat([first, asUser("piped-second", { padding: "x".repeat(sizes[index] ?? 0) })])).catch(() => {});
+      client
+        .write(Buffer.concat([first, asUser("piped-second", { padding: "x".repeat(sizes[index] ?? 0) })]))
+        .catch(() => {});
     }
     await eventually("all wait", waiting, (count) => count === sizes.length);
     for (const client of clients) await leave(client);
@@ -143,35 +175,48 @@ test("a client that leaves with a second request in the pipe takes both along, w
   assert.deepEqual(engine.calls.slice(before).map(userOf), ["X", "last"]);
 });
 
-test("clients that leave in the instant in which the slot comes free cost the engine at most a torn call each, and no slot [10.A5 80.G6]", { timeout: 60_000 }, async () => {
-  for (const [round, leave] of Object.values(WAYS).flatMap((way) => Array.from({ length: 8 }, () => way)).entries()) {
-    const holder = await Holder.start();
-    using client = await RawClient.connect(gateway.port);
-    await client.write(asUser("instant"));
-    await eventually("it waits", waiting, (count) => count === 1);
-    const seen = engine.calls.length;
-    const torn = Promise.withResolvers<void>();
-    answer = (call) => {
-      if (userOf(call) !== "instant") call.socket.write(jsonAnswer(aCompletion()));
-      else call.socket.once("close", torn.resolve);
-    };
-    // Both in one turn of the event loop, now one first and now the other.
-    const ended = round % 2 === 0 ? (leave(client), holder.finish()) : holder.finish();
-    if (round % 2 === 1) await leave(client);
-    await ended;
-    await lastOneIsServed();
-    const users = engine.calls.slice(seen).map(userOf);
-    assert.ok(users.length <= 2 && users.at(-1) === "last", users.join());
-    // Whoever reached the engine all the same was torn down there.
-    if (users.length === 2) await torn.promise;
-    await eventually("the slot is free", () => gateway.metric('yardmaster_in_flight{upstream="u",class="interactive"}'), (count) => count === 0);
-  }
-});
+test(
+  "clients that leave in the instant in which the slot comes free cost the engine at most a torn call each, and no slot [10.A5 80.G6]",
+  { timeout: 60_000 },
+  async () => {
+    for (const [round, leave] of Object.values(WAYS)
+      .flatMap((way) => Array.from({ length: 8 }, () => way))
+      .entries()) {
+      const holder = await Holder.start();
+      using client = await RawClient.connect(gateway.port);
+      await client.write(asUser("instant"));
+      await eventually("it waits", waiting, (count) => count === 1);
+      const seen = engine.calls.length;
+      const torn = Promise.withResolvers<void>();
+      answer = (call) => {
+        if (userOf(call) !== "instant") call.socket.write(jsonAnswer(aCompletion()));
+        else call.socket.once("close", torn.resolve);
+      };
+      // Both in one turn of the event loop, now one first and now the other.
+      const ended = round % 2 === 0 ? (leave(client), holder.finish()) : holder.finish();
+      if (round % 2 === 1) await leave(client);
+      await ended;
+      await lastOneIsServed();
+      const users = engine.calls.slice(seen).map(userOf);
+      assert.ok(users.length <= 2 && users.at(-1) === "last", users.join());
+      // Whoever reached the engine all the same was torn down there.
+      if (users.length === 2) await torn.promise;
+      await eventually(
+        "the slot is free",
+        () => gateway.metric('yardmaster_in_flight{upstream="u",class="interactive"}'),
+        (count) => count === 0,
+      );
+    }
+  },
+);
 
 test("a second request in the pipe is answered after the first, on the same connection [10.A5]", async () => {
   answer = (call) => call.socket.write(jsonAnswer(aCompletion(userOf(call))));
   using client = await RawClient.connect(gateway.port);
-  const first = requestBytes(gateway, { body: aChat({ user: "one", stream: false }), headers: ["Connection: keep-alive"] });
+  const first = requestBytes(gateway, {
+    body: aChat({ user: "one", stream: false }),
+    headers: ["Connection: keep-alive"],
+  });
   await client.write(Buffer.concat([first, asUser("two", { stream: false })]));
   const one = parseAnswer(await client.readToEnd());
   assert.match(one.payload.toString(), /"one"/);
@@ -188,7 +233,9 @@ test("a second request too large to wait in memory is not executed: the first is
     resolve();
   };
   using client = await RawClient.connect(gateway.port);
-  await client.write(requestBytes(gateway, { body: aChat({ user: "one", stream: false }), headers: ["Connection: keep-alive"] }));
+  await client.write(
+    requestBytes(gateway, { body: aChat({ user: "one", stream: false }), headers: ["Connection: keep-alive"] }),
+  );
   await asked;
   await client.write(asUser("two", { padding: "x".repeat(300_000) }));
   reply();

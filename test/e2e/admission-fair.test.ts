@@ -3,6 +3,7 @@ import { after, before, beforeEach, test } from "node:test";
 import { systemClock } from "../../src/kernel/clock.ts";
 import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { aTask, call, errorCodeOf, startCall, type CallAnswer } from "./support/calls.ts";
+import { waitingIn } from "./support/health.ts";
 import { entriesOf, peakOf } from "./support/ledger-check.ts";
 import { eventually, startTestGateway, type TestGateway, type TestGatewayOptions } from "./support/test-gateway.ts";
 
@@ -12,27 +13,44 @@ import { eventually, startTestGateway, type TestGateway, type TestGatewayOptions
 let engine: SimEngine;
 
 before(async () => {
-  engine = await startSimEngine({ models: ["m"], dialect: "vllm", slots: 64, prefillTps: 0, decodeTps: 0, seed: 1, clock: systemClock });
+  engine = await startSimEngine({
+    models: ["m"],
+    dialect: "vllm",
+    slots: 64,
+    prefillTps: 0,
+    decodeTps: 0,
+    seed: 1,
+    clock: systemClock,
+  });
 });
 beforeEach(() => engine.resetLedger());
 after(() => engine.close());
 
 const plain = (id: string): string => `${id}-0123456789abcdef0123456789abcdef`;
-const aKey = (id: string, more: Record<string, unknown> = {}) => ({ id, key: plain(id), classes: ["interactive", "batch"], ...more });
+const aKey = (id: string, more: Record<string, unknown> = {}) => ({
+  id,
+  key: plain(id),
+  classes: ["interactive", "batch"],
+  ...more,
+});
 
-async function withGateway(upstream: Record<string, unknown>, run: (gateway: TestGateway) => Promise<void>, more: Omit<TestGatewayOptions, "upstreams"> = {}): Promise<void> {
-  const gateway = await startTestGateway({ ...more, upstreams: [{ id: "u", models: ["m"], engine: "vllm", slots: 4, batch_max: 4, endpoints: [{ url: engine.url }], ...upstream }] });
+async function withGateway(
+  upstream: Record<string, unknown>,
+  run: (gateway: TestGateway) => Promise<void>,
+  more: Omit<TestGatewayOptions, "upstreams"> = {},
+): Promise<void> {
+  const gateway = await startTestGateway({
+    ...more,
+    upstreams: [
+      { id: "u", models: ["m"], engine: "vllm", slots: 4, batch_max: 4, endpoints: [{ url: engine.url }], ...upstream },
+    ],
+  });
   try {
     await run(gateway);
   } finally {
     await gateway.stop();
   }
 }
-
-const waitingOf = async (gateway: TestGateway): Promise<number> => {
-  const { waiting } = (await gateway.health()).upstreams[0].queue;
-  return waiting.interactive + waiting.system + waiting.batch;
-};
 
 /** Clients that ask again as soon as they have their answer, until told to stop. */
 class Crowd {
@@ -41,9 +59,11 @@ class Crowd {
   #stopped = false;
 
   constructor(clients: number, ask: () => Promise<CallAnswer>) {
-    this.#ended = Promise.all(Array.from({ length: clients }, async () => {
-      while (!this.#stopped) this.answers.push(await ask());
-    }));
+    this.#ended = Promise.all(
+      Array.from({ length: clients }, async () => {
+        while (!this.#stopped) this.answers.push(await ask());
+      }),
+    );
   }
 
   async stop(): Promise<void> {
@@ -52,127 +72,216 @@ class Crowd {
   }
 }
 
-test("a key that sends nine tenths of the load leaves each other key its fair share, by weight [80.G8 10.A3]", { timeout: 60_000 }, async () => {
-  const keys = [aKey("flood"), aKey("small"), aKey("double", { weight: 2 })];
-  await withGateway({}, async (gateway) => {
-    const ask = (id: string) => (): Promise<CallAnswer> => call(gateway, { key: plain(id), body: aTask({ tokens: 2, delayBetweenMs: 20 }, {}, id) });
-    const crowds = [new Crowd(100, ask("flood")), new Crowd(5, ask("small")), new Crowd(10, ask("double"))];
-    assert.ok(await engine.waitFor((ledger) => ledger.finished >= 40, 30_000));
-    engine.resetLedger();
-    assert.ok(await engine.waitFor((ledger) => ledger.opened >= 300, 40_000));
-    const { byTag, opened } = engine.ledger();
-    await Promise.all(crowds.map((crowd) => crowd.stop()));
-    const share = (id: string): number => (byTag[id]?.opened ?? 0) / opened;
-    assert.ok(share("small") >= 0.9 * 0.25, `small ${share("small")}`);
-    assert.ok(share("double") >= 0.9 * 0.5, `double ${share("double")}`);
-    for (const crowd of crowds) for (const answer of crowd.answers) assert.equal(answer.status, 200);
-  }, { keys });
-});
+test(
+  "a key that sends nine tenths of the load leaves each other key its fair share, by weight [80.G8 10.A3]",
+  { timeout: 60_000 },
+  async () => {
+    const keys = [aKey("flood"), aKey("small"), aKey("double", { weight: 2 })];
+    await withGateway(
+      {},
+      async (gateway) => {
+        const ask = (id: string) => (): Promise<CallAnswer> =>
+          call(gateway, { key: plain(id), body: aTask({ tokens: 2, delayBetweenMs: 20 }, {}, id) });
+        const crowds = [new Crowd(100, ask("flood")), new Crowd(5, ask("small")), new Crowd(10, ask("double"))];
+        assert.ok(await engine.waitFor((ledger) => ledger.finished >= 40, 30_000));
+        engine.resetLedger();
+        assert.ok(await engine.waitFor((ledger) => ledger.opened >= 300, 40_000));
+        const { byTag, opened } = engine.ledger();
+        await Promise.all(crowds.map((crowd) => crowd.stop()));
+        const share = (id: string): number => (byTag[id]?.opened ?? 0) / opened;
+        assert.ok(share("small") >= 0.9 * 0.25, `small ${share("small")}`);
+        assert.ok(share("double") >= 0.9 * 0.5, `double ${share("double")}`);
+        for (const crowd of crowds) for (const answer of crowd.answers) assert.equal(answer.status, 200);
+      },
+      { keys },
+    );
+  },
+);
 
 test("a backlog of three hundred of one key delays another key's single call by one turn [10.A3]", async () => {
-  await withGateway({ slots: 1, batch_max: 1 }, async (gateway) => {
-    const holder = startCall(gateway, { key: plain("flood"), body: aTask({ hangAfterTokens: 1 }, {}, "flood") });
-    await holder.received("data:");
-    const backlog = Array.from({ length: 300 }, () => startCall(gateway, { key: plain("flood"), body: aTask({ tokens: 1 }, {}, "flood") }));
-    await eventually("the backlog waits", () => waitingOf(gateway), (count) => count === 300);
-    const single = startCall(gateway, { key: plain("other"), body: aTask({ tokens: 1 }, {}, "other") });
-    await eventually("it waits too", () => waitingOf(gateway), (count) => count === 301);
-    holder.leave();
-    assert.equal((await single.answer).status, 200);
-    const place = engine.ledger().entries.findIndex(({ tag }) => tag === "other");
-    assert.ok(place >= 1 && place <= 2, `${place - 1} calls of the backlog went first`);
-    for (const one of backlog) one.leave();
-  }, { keys: [aKey("flood"), aKey("other")] });
+  await withGateway(
+    { slots: 1, batch_max: 1 },
+    async (gateway) => {
+      const holder = startCall(gateway, { key: plain("flood"), body: aTask({ hangAfterTokens: 1 }, {}, "flood") });
+      await holder.received("data:");
+      const backlog = Array.from({ length: 300 }, () =>
+        startCall(gateway, { key: plain("flood"), body: aTask({ tokens: 1 }, {}, "flood") }),
+      );
+      await eventually(
+        "the backlog waits",
+        () => waitingIn(gateway),
+        (count) => count === 300,
+      );
+      const single = startCall(gateway, { key: plain("other"), body: aTask({ tokens: 1 }, {}, "other") });
+      await eventually(
+        "it waits too",
+        () => waitingIn(gateway),
+        (count) => count === 301,
+      );
+      holder.leave();
+      assert.equal((await single.answer).status, 200);
+      const place = engine.ledger().entries.findIndex(({ tag }) => tag === "other");
+      assert.ok(place >= 1 && place <= 2, `${place - 1} calls of the backlog went first`);
+      for (const one of backlog) one.leave();
+    },
+    { keys: [aKey("flood"), aKey("other")] },
+  );
 });
 
 for (const share of [0.05, 0]) {
-  const what = share > 0 ? "gets its share of the slots' time and no more" : "waits until its time is over where the share is turned off";
-  test(`under endless load of people waiting batch ${what}, and each batch call gets its result or a reason [10.A2b 10.A2 80.C17]`, { timeout: 60_000 }, async () => {
-    await withGateway({ slots: 2, batch_max: 2, batch_min_share: share, queue: { timeout_s: { batch: 5 } } }, async (gateway) => {
-      const people = new Crowd(10, () => call(gateway, { class: "interactive", body: aTask({ tokens: 2, delayBetweenMs: 30 }, {}, "person") }));
-      assert.ok(await engine.waitFor((ledger) => ledger.finished >= 10, 30_000));
-      engine.resetLedger();
-      const from = systemClock.mono();
-      const batch = await Promise.all(Array.from({ length: 20 }, () => call(gateway, { class: "batch", body: aTask({ tokens: 2, delayBetweenMs: 30 }, {}, "batch") })));
-      const tookMs = systemClock.mono() - from;
-      await people.stop();
-      const { entries } = engine.ledger();
-      const served = batch.filter(({ status }) => status === 200);
-      for (const answer of batch.filter(({ status }) => status !== 200)) {
-        assert.deepEqual([answer.status, errorCodeOf(answer.text)], [503, "QUEUE_TIMEOUT"]);
-        assert.match(String(answer.headers["retry-after"]), /^[1-9]\d*$/);
-      }
-      const slotMs = entriesOf(entries, "batch").reduce((sum, { openedMs, endedMs }) => sum + ((endedMs ?? openedMs) - openedMs), 0);
-      if (share === 0) assert.equal(served.length, 0);
-      else {
-        assert.ok(served.length >= 3, `${served.length} served`);
-        // One call more than the share may have begun: the time it takes is spent afterwards.
-        const most = share * 2 * tookMs + slotMs / served.length;
-        assert.ok(slotMs <= 1.5 * most, `${slotMs} ms of ${2 * tookMs} ms slot time`);
-      }
-      for (const answer of people.answers) assert.equal(answer.status, 200);
-      assert.ok(peakOf(entries) <= 2);
-    });
-  });
+  const what =
+    share > 0
+      ? "gets its share of the slots' time and no more"
+      : "waits until its time is over where the share is turned off";
+  test(
+    `under endless load of people waiting batch ${what}, and each batch call gets its result or a reason [10.A2b 10.A2 80.C17]`,
+    { timeout: 60_000 },
+    async () => {
+      await withGateway(
+        { slots: 2, batch_max: 2, batch_min_share: share, queue: { timeout_s: { batch: 5 } } },
+        async (gateway) => {
+          const people = new Crowd(10, () =>
+            call(gateway, { class: "interactive", body: aTask({ tokens: 2, delayBetweenMs: 30 }, {}, "person") }),
+          );
+          assert.ok(await engine.waitFor((ledger) => ledger.finished >= 10, 30_000));
+          engine.resetLedger();
+          const from = systemClock.mono();
+          const batch = await Promise.all(
+            Array.from({ length: 20 }, () =>
+              call(gateway, { class: "batch", body: aTask({ tokens: 2, delayBetweenMs: 30 }, {}, "batch") }),
+            ),
+          );
+          const tookMs = systemClock.mono() - from;
+          await people.stop();
+          const { entries } = engine.ledger();
+          const served = batch.filter(({ status }) => status === 200);
+          for (const answer of batch.filter(({ status }) => status !== 200)) {
+            assert.deepEqual([answer.status, errorCodeOf(answer.text)], [503, "QUEUE_TIMEOUT"]);
+            assert.match(String(answer.headers["retry-after"]), /^[1-9]\d*$/);
+          }
+          const slotMs = entriesOf(entries, "batch").reduce(
+            (sum, { openedMs, endedMs }) => sum + ((endedMs ?? openedMs) - openedMs),
+            0,
+          );
+          if (share === 0) assert.equal(served.length, 0);
+          else {
+            assert.ok(served.length >= 3, `${served.length} served`);
+            // One call more than the share may have begun: the time it takes is spent afterwards.
+            const most = share * 2 * tookMs + slotMs / served.length;
+            assert.ok(slotMs <= 1.5 * most, `${slotMs} ms of ${2 * tookMs} ms slot time`);
+          }
+          for (const answer of people.answers) assert.equal(answer.status, 200);
+          assert.ok(peakOf(entries) <= 2);
+        },
+      );
+    },
+  );
 }
 
-const LIMITS: Readonly<Record<string, { readonly upstream: Record<string, unknown>; readonly key: Record<string, unknown>; readonly code: string }>> = {
+const LIMITS: Readonly<
+  Record<
+    string,
+    { readonly upstream: Record<string, unknown>; readonly key: Record<string, unknown>; readonly code: string }
+  >
+> = {
   "a key's max_in_flight": { upstream: { slots: 16 }, key: { limits: { max_in_flight: 2 } }, code: "RATE_LIMITED" },
-  "an upstream's slots without a queue": { upstream: { slots: 2, batch_max: 2, queue: { max: 0 } }, key: {}, code: "QUEUE_FULL" },
+  "an upstream's slots without a queue": {
+    upstream: { slots: 2, batch_max: 2, queue: { max: 0 } },
+    key: {},
+    code: "QUEUE_FULL",
+  },
 };
 
 for (const [what, { upstream, key, code }] of Object.entries(LIMITS)) {
   test(`a limit of two by ${what} lets two in, counts no refused call, and lets exactly two in again when they have ended [80.I3 80.C19]`, async () => {
-    await withGateway(upstream, async (gateway) => {
-      const hang = (): ReturnType<typeof startCall> => startCall(gateway, { key: plain("k"), body: aTask({ tokens: 3, hangAfterTokens: 1 }) });
-      for (let round = 0; round < 3; round += 1) {
-        const running = [hang(), hang()];
-        await Promise.all(running.map((one) => one.received("data:")));
-        const refused = await Promise.all(Array.from({ length: 50 }, () => call(gateway, { key: plain("k") })));
-        for (const answer of refused) {
-          assert.deepEqual([answer.status, errorCodeOf(answer.text)], [429, code]);
-          assert.match(String(answer.headers["retry-after"]), /^[1-9]\d*$/);
+    await withGateway(
+      upstream,
+      async (gateway) => {
+        const hang = (): ReturnType<typeof startCall> =>
+          startCall(gateway, { key: plain("k"), body: aTask({ tokens: 3, hangAfterTokens: 1 }) });
+        for (let round = 0; round < 3; round += 1) {
+          const running = [hang(), hang()];
+          await Promise.all(running.map((one) => one.received("data:")));
+          const refused = await Promise.all(Array.from({ length: 50 }, () => call(gateway, { key: plain("k") })));
+          for (const answer of refused) {
+            assert.deepEqual([answer.status, errorCodeOf(answer.text)], [429, code]);
+            assert.match(String(answer.headers["retry-after"]), /^[1-9]\d*$/);
+          }
+          assert.equal(await gateway.metric('yardmaster_in_flight{upstream="u",class="interactive"}'), 2);
+          for (const one of running) one.leave();
+          await eventually(
+            "none in flight",
+            () => gateway.metric('yardmaster_in_flight{upstream="u",class="interactive"}'),
+            (count) => count === 0,
+          );
+          const ten = Array.from({ length: 10 }, hang);
+          const refusedNow = await eventually(
+            "eight have their answer",
+            () => ten.filter(({ status }) => status === 429).length,
+            (count) => count === 8,
+          );
+          assert.equal(refusedNow, 8);
+          await eventually(
+            "two run",
+            () => ten.filter(({ text }) => text.includes("data:")).length,
+            (count) => count === 2,
+          );
+          for (const one of ten) one.leave();
+          await eventually(
+            "none in flight",
+            () => gateway.metric('yardmaster_in_flight{upstream="u",class="interactive"}'),
+            (count) => count === 0,
+          );
         }
-        assert.equal(await gateway.metric('yardmaster_in_flight{upstream="u",class="interactive"}'), 2);
-        for (const one of running) one.leave();
-        await eventually("none in flight", () => gateway.metric('yardmaster_in_flight{upstream="u",class="interactive"}'), (count) => count === 0);
-        const ten = Array.from({ length: 10 }, hang);
-        const refusedNow = await eventually("eight have their answer", () => ten.filter(({ status }) => status === 429).length, (count) => count === 8);
-        assert.equal(refusedNow, 8);
-        await eventually("two run", () => ten.filter(({ text }) => text.includes("data:")).length, (count) => count === 2);
-        for (const one of ten) one.leave();
-        await eventually("none in flight", () => gateway.metric('yardmaster_in_flight{upstream="u",class="interactive"}'), (count) => count === 0);
-      }
-      assert.deepEqual([engine.ledger().concurrentPeak, engine.ledger().opened], [2, 12]);
-    }, { keys: [aKey("k", key)] });
+        assert.deepEqual([engine.ledger().concurrentPeak, engine.ledger().opened], [2, 12]);
+      },
+      { keys: [aKey("k", key)] },
+    );
   });
 }
 
-test("an endpoint that fails fast does not draw the load: it leaves rotation after a few calls, nearly all succeed, and it is probed by one call at a time [10.R5 10.R2]", { timeout: 90_000 }, async () => {
-  await using broken = await startSimEngine({ models: ["m"], dialect: "vllm", slots: 64, prefillTps: 0, decodeTps: 0, seed: 1, clock: systemClock });
-  broken.script({ do: { status: 503, body: { error: { message: "overloaded", type: "server_error", code: 503 } } } });
-  await withGateway({ slots: 16, batch_max: 16, endpoints: [{ url: engine.url }, { url: broken.url }] }, async (gateway) => {
-    const ask = (): Promise<CallAnswer> => call(gateway, { body: aTask({ tokens: 2, delayBetweenMs: 100 }) });
-    let begun = 0;
-    const answers: CallAnswer[] = [];
-    await Promise.all(Array.from({ length: 8 }, async () => {
-      while (begun < 100) {
-        begun += 1;
-        answers.push(await ask());
-      }
-    }));
-    assert.ok(answers.filter(({ status }) => status === 200).length >= 95);
-    const tripped = broken.ledger().opened;
-    assert.ok(tripped <= 25, `${tripped} calls went to the broken endpoint`);
+test(
+  "an endpoint that fails fast does not draw the load: it leaves rotation after a few calls, nearly all succeed, and it is probed by one call at a time [10.R5 10.R2]",
+  { timeout: 90_000 },
+  async () => {
+    await using broken = await startSimEngine({
+      models: ["m"],
+      dialect: "vllm",
+      slots: 64,
+      prefillTps: 0,
+      decodeTps: 0,
+      seed: 1,
+      clock: systemClock,
+    });
+    broken.script({ do: { status: 503, body: { error: { message: "overloaded", type: "server_error", code: 503 } } } });
+    await withGateway(
+      { slots: 16, batch_max: 16, endpoints: [{ url: engine.url }, { url: broken.url }] },
+      async (gateway) => {
+        const ask = (): Promise<CallAnswer> => call(gateway, { body: aTask({ tokens: 2, delayBetweenMs: 100 }) });
+        let begun = 0;
+        const answers: CallAnswer[] = [];
+        await Promise.all(
+          Array.from({ length: 8 }, async () => {
+            while (begun < 100) {
+              begun += 1;
+              answers.push(await ask());
+            }
+          }),
+        );
+        assert.ok(answers.filter(({ status }) => status === 200).length >= 95);
+        const tripped = broken.ledger().opened;
+        assert.ok(tripped <= 25, `${tripped} calls went to the broken endpoint`);
 
-    // From here it fails slowly, so that two probes at once would be seen.
-    broken.script({ do: { delayHeadMs: 400 } });
-    const crowd = new Crowd(6, ask);
-    assert.ok(await broken.waitFor((ledger) => ledger.opened > tripped, 30_000));
-    assert.ok(await broken.waitFor((ledger) => ledger.concurrentNow === 0, 10_000));
-    await crowd.stop();
-    const probes = broken.ledger().entries.slice(tripped);
-    assert.equal(peakOf(probes), 1);
-    assert.ok(crowd.answers.every(({ status }) => status === 200));
-  });
-});
+        // From here it fails slowly, so that two probes at once would be seen.
+        broken.script({ do: { delayHeadMs: 400 } });
+        const crowd = new Crowd(6, ask);
+        assert.ok(await broken.waitFor((ledger) => ledger.opened > tripped, 30_000));
+        assert.ok(await broken.waitFor((ledger) => ledger.concurrentNow === 0, 10_000));
+        await crowd.stop();
+        const probes = broken.ledger().entries.slice(tripped);
+        assert.equal(peakOf(probes), 1);
+        assert.ok(crowd.answers.every(({ status }) => status === 200));
+      },
+    );
+  },
+);

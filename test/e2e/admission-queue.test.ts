@@ -4,6 +4,7 @@ import { systemClock } from "../../src/kernel/clock.ts";
 import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
 import { aTask, call, errorCodeOf, startCall, type LiveCall } from "./support/calls.ts";
+import { upstreamHealth, waitingIn } from "./support/health.ts";
 import { heard, requestBytes } from "./support/raw-answers.ts";
 import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
@@ -12,24 +13,34 @@ import { eventually, startTestGateway, type TestGateway } from "./support/test-g
 let engine: SimEngine;
 
 before(async () => {
-  engine = await startSimEngine({ models: ["m"], dialect: "vllm", slots: 64, prefillTps: 0, decodeTps: 0, seed: 1, clock: systemClock });
+  engine = await startSimEngine({
+    models: ["m"],
+    dialect: "vllm",
+    slots: 64,
+    prefillTps: 0,
+    decodeTps: 0,
+    seed: 1,
+    clock: systemClock,
+  });
 });
 beforeEach(() => engine.resetLedger());
 after(() => engine.close());
 
-async function withGateway(upstream: Record<string, unknown>, run: (gateway: TestGateway) => Promise<void>): Promise<void> {
-  const gateway = await startTestGateway({ upstreams: [{ id: "u", models: ["m"], engine: "vllm", slots: 1, batch_max: 1, endpoints: [{ url: engine.url }], ...upstream }] });
+async function withGateway(
+  upstream: Record<string, unknown>,
+  run: (gateway: TestGateway) => Promise<void>,
+): Promise<void> {
+  const gateway = await startTestGateway({
+    upstreams: [
+      { id: "u", models: ["m"], engine: "vllm", slots: 1, batch_max: 1, endpoints: [{ url: engine.url }], ...upstream },
+    ],
+  });
   try {
     await run(gateway);
   } finally {
     await gateway.stop();
   }
 }
-
-const waitingOf = async (gateway: TestGateway): Promise<number> => {
-  const { waiting } = (await gateway.health()).upstreams[0].queue;
-  return waiting.interactive + waiting.system + waiting.batch;
-};
 
 /** Takes the only slot until it leaves. */
 async function holdSlot(gateway: TestGateway): Promise<LiveCall> {
@@ -42,18 +53,26 @@ test("one call more than queue.max is answered 429 QUEUE_FULL at once, with Retr
   await withGateway({ queue: { max: 3 } }, async (gateway) => {
     const holder = await holdSlot(gateway);
     const queued = Array.from({ length: 3 }, () => startCall(gateway, { body: aTask({}, {}, "queued") }));
-    await eventually("three wait", () => waitingOf(gateway), (count) => count === 3);
+    await eventually(
+      "three wait",
+      () => waitingIn(gateway),
+      (count) => count === 3,
+    );
     const over = await Promise.all(Array.from({ length: 4 }, () => call(gateway, { body: aTask({}, {}, "over") })));
     for (const answer of over) {
       assert.deepEqual([answer.status, errorCodeOf(answer.text)], [429, "QUEUE_FULL"]);
       assert.match(String(answer.headers["retry-after"]), /^[1-9]\d*$/);
     }
-    assert.equal(await waitingOf(gateway), 3);
+    assert.equal(await waitingIn(gateway), 3);
     holder.leave();
-    assert.deepEqual((await Promise.all(queued.map((one) => one.answer))).map((answer) => answer.status), [200, 200, 200]);
+    assert.deepEqual(
+      (await Promise.all(queued.map((one) => one.answer))).map((answer) => answer.status),
+      [200, 200, 200],
+    );
     assert.equal(engine.ledger().byTag["over"], undefined);
     const { records } = await gateway.audit("?outcome=refused");
-    for (const record of records) assert.ok(record.errorCode === "QUEUE_FULL" && record.totalMs < 1_000, `${record.totalMs}`);
+    for (const record of records)
+      assert.ok(record.errorCode === "QUEUE_FULL" && record.totalMs < 1_000, `${record.totalMs}`);
   });
 });
 
@@ -63,19 +82,35 @@ test("bodies that would fill more than queue.max_bytes are answered 429 QUEUE_FU
     const large = aTask({}, { messages: [{ role: "user", content: "x".repeat(40_000) }] }, "large");
     const first = startCall(gateway, { body: large });
     const second = startCall(gateway, { body: large });
-    await eventually("two wait", () => waitingOf(gateway), (count) => count === 2);
+    await eventually(
+      "two wait",
+      () => waitingIn(gateway),
+      (count) => count === 2,
+    );
     const over = await call(gateway, { body: large });
     assert.deepEqual([over.status, errorCodeOf(over.text)], [429, "QUEUE_FULL"]);
     assert.match(String(over.headers["retry-after"]), /^[1-9]\d*$/);
-    const bytes = (await gateway.health()).upstreams[0].queue.waiting_bytes;
+    const bytes = (await upstreamHealth(gateway)).queue.waiting_bytes;
     assert.ok(bytes > 80_000 && bytes <= 100_000);
     // A small one still fits beside them.
     const small = startCall(gateway, { body: aTask({}, {}, "small") });
-    await eventually("three wait", () => waitingOf(gateway), (count) => count === 3);
+    await eventually(
+      "three wait",
+      () => waitingIn(gateway),
+      (count) => count === 3,
+    );
     first.leave();
-    await eventually("the bytes are back", async () => (await gateway.health()).upstreams[0].queue.waiting_bytes, (count) => count < 60_000);
+    await eventually(
+      "the bytes are back",
+      async () => (await upstreamHealth(gateway)).queue.waiting_bytes,
+      (count) => count < 60_000,
+    );
     const again = startCall(gateway, { body: large });
-    await eventually("there is room again", () => waitingOf(gateway), (count) => count === 3);
+    await eventually(
+      "there is room again",
+      () => waitingIn(gateway),
+      (count) => count === 3,
+    );
     holder.leave();
     for (const one of [second, small, again]) assert.equal((await one.answer).status, 200);
     assert.equal(engine.ledger().byTag["large"]?.opened, 2);
@@ -87,7 +122,11 @@ test("a full queue sheds batch for a person's call, and answers the displaced on
   await withGateway({ queue: { max: 2 }, batch_min_share: 0 }, async (gateway) => {
     const holder = await holdSlot(gateway);
     const batch = Array.from({ length: 2 }, () => startCall(gateway, { class: "batch", body: aTask({}, {}, "batch") }));
-    await eventually("two wait", () => waitingOf(gateway), (count) => count === 2);
+    await eventually(
+      "two wait",
+      () => waitingIn(gateway),
+      (count) => count === 2,
+    );
     const person = startCall(gateway, { class: "interactive", body: aTask({}, {}, "person") });
     const shed = await Promise.race(batch.map((one) => one.answer));
     assert.deepEqual([shed.status, errorCodeOf(shed.text)], [429, "QUEUE_FULL"]);
@@ -96,8 +135,14 @@ test("a full queue sheds batch for a person's call, and answers the displaced on
     assert.equal((await call(gateway, { class: "batch", body: aTask({}, {}, "late") })).status, 429);
     holder.leave();
     assert.equal((await person.answer).status, 200);
-    assert.deepEqual((await Promise.all(batch.map((one) => one.answer))).map((answer) => answer.status).toSorted(), [200, 429]);
-    assert.deepEqual(engine.ledger().entries.map((entry) => entry.tag), ["holder", "person", "batch"]);
+    assert.deepEqual(
+      (await Promise.all(batch.map((one) => one.answer))).map((answer) => answer.status).toSorted(),
+      [200, 429],
+    );
+    assert.deepEqual(
+      engine.ledger().entries.map((entry) => entry.tag),
+      ["holder", "person", "batch"],
+    );
   });
 });
 
@@ -109,13 +154,19 @@ test("a wait ends with 503 QUEUE_TIMEOUT at the class's own limit, never before 
     for (let round = 0; round < 3 && latest > 100; round += 1) {
       const holder = await holdSlot(gateway);
       const classes = Object.keys(timeouts) as (keyof typeof timeouts)[];
-      const answers = await Promise.all(classes.map((requestClass) => call(gateway, { class: requestClass, body: aTask({}, {}, "late") })));
+      const answers = await Promise.all(
+        classes.map((requestClass) => call(gateway, { class: requestClass, body: aTask({}, {}, "late") })),
+      );
       for (const answer of answers) {
         assert.deepEqual([answer.status, errorCodeOf(answer.text)], [503, "QUEUE_TIMEOUT"]);
         assert.match(String(answer.headers["retry-after"]), /^[1-9]\d*$/);
       }
       holder.leave();
-      await eventually("the slot is free", () => gateway.metric('yardmaster_in_flight{upstream="u",class="interactive"}'), (count) => count === 0);
+      await eventually(
+        "the slot is free",
+        () => gateway.metric('yardmaster_in_flight{upstream="u",class="interactive"}'),
+        (count) => count === 0,
+      );
       const { records } = await gateway.audit("?outcome=queue_timeout");
       const late = records.slice(-3).map((record) => (record.queueMs ?? 0) - timeouts[record.class ?? "batch"] * 1_000);
       for (const ms of late) assert.ok(ms >= -1, `${ms} ms after the limit`);
@@ -126,54 +177,85 @@ test("a wait ends with 503 QUEUE_TIMEOUT at the class's own limit, never before 
   });
 });
 
-test("Retry-After and the estimated wait follow the measured drain, not a fixed figure [10.A4]", { timeout: 60_000 }, async () => {
-  await withGateway({ queue: { max: 8, timeout_s: { interactive: 600 } } }, async (gateway) => {
-    const retryAfter = async (holdMs: number): Promise<number> => {
-      // Half a minute of such calls would weigh more; what counts here is the order of size.
-      for (let i = 0; i < 3; i += 1) await call(gateway, { body: aTask({ tokens: 1, delayFirstMs: holdMs }) });
-      const holder = await holdSlot(gateway);
-      const queued = Array.from({ length: 8 }, () => startCall(gateway, {}));
-      await eventually("eight wait", () => waitingOf(gateway), (count) => count === 8);
-      const answer = await call(gateway, {});
-      assert.equal(answer.status, 429);
-      holder.leave();
-      await Promise.all(queued.map((one) => one.answer));
-      return Number(answer.headers["retry-after"]);
-    };
-    const slow = await retryAfter(1_500);
-    // Nine calls ahead at about a second and a half each, with the short ones of before in the mean; without a measurement it
-    // would be the class's limit, 600.
-    assert.ok(slow >= 6 && slow <= 60, `${slow} s`);
-    const quick = await retryAfter(1);
-    assert.ok(quick < slow, `${quick} s after quick calls, ${slow} s after slow ones`);
-  });
-});
+test(
+  "Retry-After and the estimated wait follow the measured drain, not a fixed figure [10.A4]",
+  { timeout: 60_000 },
+  async () => {
+    await withGateway({ queue: { max: 8, timeout_s: { interactive: 600 } } }, async (gateway) => {
+      const retryAfter = async (holdMs: number): Promise<number> => {
+        // Half a minute of such calls would weigh more; what counts here is the order of size.
+        for (let i = 0; i < 3; i += 1) await call(gateway, { body: aTask({ tokens: 1, delayFirstMs: holdMs }) });
+        const holder = await holdSlot(gateway);
+        const queued = Array.from({ length: 8 }, () => startCall(gateway, {}));
+        await eventually(
+          "eight wait",
+          () => waitingIn(gateway),
+          (count) => count === 8,
+        );
+        const answer = await call(gateway, {});
+        assert.equal(answer.status, 429);
+        holder.leave();
+        await Promise.all(queued.map((one) => one.answer));
+        return Number(answer.headers["retry-after"]);
+      };
+      const slow = await retryAfter(1_500);
+      // Nine calls ahead at about a second and a half each, with the short ones of before in the mean; without a measurement it
+      // would be the class's limit, 600.
+      assert.ok(slow >= 6 && slow <= 60, `${slow} s`);
+      const quick = await retryAfter(1);
+      assert.ok(quick < slow, `${quick} s after quick calls, ${slow} s after slow ones`);
+    });
+  },
+);
 
-test("a stream that asks for it is told its place, which only falls, and then gets the engine's answer; one that doesn't ask gets the engine's bytes only [10.A4]", { timeout: 60_000 }, async () => {
-  await withGateway({}, async (gateway) => {
-    const holder = await holdSlot(gateway);
-    const steps = [1, 2, 3].map(() => startCall(gateway, { body: aTask({ tokens: 2, delayBetweenMs: 1_300 }) }));
-    await eventually("three wait", () => waitingOf(gateway), (count) => count === 3);
-    const told = startCall(gateway, { headers: { "x-yardmaster-queue-events": "1" }, body: aTask({ tokens: 2 }, {}, "told") });
-    await told.received(": queue position=4 ");
-    // Who comes later with precedence must not make the told place worse.
-    const before = Array.from({ length: 2 }, () => startCall(gateway, { body: aTask() }));
-    const silent = startCall(gateway, { body: aTask({ tokens: 2 }, {}, "silent") });
-    await eventually("seven wait", () => waitingOf(gateway), (count) => count === 7);
-    holder.leave();
-    const answer = await told.answer;
-    assert.equal(answer.status, 200);
-    assert.match(String(answer.headers["content-type"]), /^text\/event-stream/);
-    const places = [...answer.text.matchAll(/^: queue position=(\d+) estimated_wait_s=(\d+|-)$/gm)].map((match) => Number(match[1]));
-    assert.ok(places.length >= 2, answer.text);
-    assert.deepEqual(places, places.toSorted((a, b) => b - a));
-    assert.equal(new Set(places).size, places.length);
-    assert.ok(answer.whole && answer.text.trimEnd().endsWith("data: [DONE]"));
-    assert.ok(answer.text.lastIndexOf(": queue") < answer.text.indexOf("data:"), "no place is told once the answer runs");
-    assert.ok(!(await silent.answer).text.includes(": queue"));
-    await Promise.all([...steps, ...before].map((one) => one.answer));
-  });
-});
+test(
+  "a stream that asks for it is told its place, which only falls, and then gets the engine's answer; one that doesn't ask gets the engine's bytes only [10.A4]",
+  { timeout: 60_000 },
+  async () => {
+    await withGateway({}, async (gateway) => {
+      const holder = await holdSlot(gateway);
+      const steps = [1, 2, 3].map(() => startCall(gateway, { body: aTask({ tokens: 2, delayBetweenMs: 1_300 }) }));
+      await eventually(
+        "three wait",
+        () => waitingIn(gateway),
+        (count) => count === 3,
+      );
+      const told = startCall(gateway, {
+        headers: { "x-yardmaster-queue-events": "1" },
+        body: aTask({ tokens: 2 }, {}, "told"),
+      });
+      await told.received(": queue position=4 ");
+      // Who comes later with precedence must not make the told place worse.
+      const before = Array.from({ length: 2 }, () => startCall(gateway, { body: aTask() }));
+      const silent = startCall(gateway, { body: aTask({ tokens: 2 }, {}, "silent") });
+      await eventually(
+        "seven wait",
+        () => waitingIn(gateway),
+        (count) => count === 7,
+      );
+      holder.leave();
+      const answer = await told.answer;
+      assert.equal(answer.status, 200);
+      assert.match(String(answer.headers["content-type"]), /^text\/event-stream/);
+      const places = [...answer.text.matchAll(/^: queue position=(\d+) estimated_wait_s=(\d+|-)$/gm)].map((match) =>
+        Number(match[1]),
+      );
+      assert.ok(places.length >= 2, answer.text);
+      assert.deepEqual(
+        places,
+        places.toSorted((a, b) => b - a),
+      );
+      assert.equal(new Set(places).size, places.length);
+      assert.ok(answer.whole && answer.text.trimEnd().endsWith("data: [DONE]"));
+      assert.ok(
+        answer.text.lastIndexOf(": queue") < answer.text.indexOf("data:"),
+        "no place is told once the answer runs",
+      );
+      assert.ok(!(await silent.answer).text.includes(": queue"));
+      await Promise.all([...steps, ...before].map((one) => one.answer));
+    });
+  },
+);
 
 test("once a place was told, a wait that ends in vain is an error event in the stream's own form and a broken connection [10.A4 10.X5]", async () => {
   await withGateway({ queue: { timeout_s: { interactive: 0.5 } } }, async (gateway) => {
@@ -193,7 +275,10 @@ test("once a place was told, a wait that ends in vain is an error event in the s
     assert.equal(anthropic.whole, false);
     // Without a stream there is nothing to comment on: a plain refusal.
     const plain = await whole.answer;
-    assert.deepEqual([plain.status, errorCodeOf(plain.text), plain.text.includes(": queue")], [503, "QUEUE_TIMEOUT", false]);
+    assert.deepEqual(
+      [plain.status, errorCodeOf(plain.text), plain.text.includes(": queue")],
+      [503, "QUEUE_TIMEOUT", false],
+    );
     holder.leave();
     assert.equal(engine.ledger().opened, 1);
   });
@@ -207,16 +292,22 @@ test("a request's own deadline is spent by queueing: it leaves the queue when it
     const answer = await short.answer;
     assert.deepEqual([answer.status, errorCodeOf(answer.text)], [503, "QUEUE_TIMEOUT"]);
     assert.match(String(answer.headers["retry-after"]), /^[1-9]\d*$/);
-    assert.equal(await waitingOf(gateway), 1);
+    assert.equal(await waitingIn(gateway), 1);
     holder.leave();
     assert.equal((await long.answer).status, 200);
     const { entries } = engine.ledger();
-    assert.deepEqual(entries.map((entry) => entry.tag), ["holder", "long"]);
+    assert.deepEqual(
+      entries.map((entry) => entry.tag),
+      ["holder", "long"],
+    );
     const { headers = [] } = entries[1] ?? {};
     const left = Number(headers[headers.findIndex((name) => name.toLowerCase() === "x-request-timeout-ms") + 1]);
     assert.ok(left > 0 && left <= 30_000 - 390, `${left} ms left`);
     const { records } = await gateway.audit("?outcome=queue_timeout");
-    assert.deepEqual(records.map((record) => [record.errorCode, record.attempts]), [["QUEUE_TIMEOUT", 0]]);
+    assert.deepEqual(
+      records.map((record) => [record.errorCode, record.attempts]),
+      [["QUEUE_TIMEOUT", 0]],
+    );
   });
 });
 
@@ -231,12 +322,16 @@ test("a deadline that passes while the body comes is answered without a slot bei
     assert.deepEqual([late.status, errorCodeOf(late.text)], [503, "QUEUE_TIMEOUT"]);
     assert.equal(engine.ledger().opened, 0);
 
-    const running = startCall(gateway, { headers: { "x-request-timeout-ms": "500" }, body: aTask({ hangAfterTokens: 1 }, {}, "running") });
+    const running = startCall(gateway, {
+      headers: { "x-request-timeout-ms": "500" },
+      body: aTask({ hangAfterTokens: 1 }, {}, "running"),
+    });
     const ended = await running.answer;
     assert.match(ended.text, /"code":"UPSTREAM_TIMEOUT"/);
     assert.equal(ended.whole, false);
     assert.ok(await engine.waitFor((ledger) => ledger.aborted === 1 && ledger.concurrentNow === 0, 10_000));
-    for (const bad of ["0", "-5", "soon", "1.5"]) assert.equal((await call(gateway, { headers: { "x-request-timeout-ms": bad } })).status, 400);
+    for (const bad of ["0", "-5", "soon", "1.5"])
+      assert.equal((await call(gateway, { headers: { "x-request-timeout-ms": bad } })).status, 400);
     assert.equal(engine.ledger().opened, 1);
     assert.equal((await call(gateway, {})).status, 200);
   });

@@ -16,4 +16,5 @@ export function averageLate(beforeMs: number, lateMs: number, elapsedMs: number)
 }
 
 /** The classes that are refused at this lateness, the most urgent first. */
-export const shedClasses = (lateMs: number): readonly RequestClass[] => REQUEST_CLASSES.filter((requestClass) => lateMs >= SHED_FROM_MS[requestClass]);
+export const shedClasses = (lateMs: number): readonly RequestClass[] =>
+  REQUEST_CLASSES.filter((requestClass) => lateMs >= SHED_FROM_MS[requestClass]);

@@ -1,4 +1,5 @@
 import { request as httpRequest, type IncomingHttpHeaders } from "node:http";
+import { systemClock } from "../../../src/kernel/clock.ts";
 import { Watched, within } from "../../../src/testing/wait-for.ts";
 import type { TestGateway } from "./test-gateway.ts";
 
@@ -37,14 +38,27 @@ export class LiveCall {
   #text = "";
 
   constructor(gateway: Pick<TestGateway, "port" | "keys">, options: CallOptions = {}) {
-    const { method = "POST", path = "/v1/chat/completions", body = aTask(), key = gateway.keys.client, patienceMs = 60_000 } = options;
+    const {
+      method = "POST",
+      path = "/v1/chat/completions",
+      body = aTask(),
+      key = gateway.keys.client,
+      patienceMs = 60_000,
+    } = options;
     const bytes = method === "GET" ? Buffer.alloc(0) : Buffer.isBuffer(body) ? body : Buffer.from(JSON.stringify(body));
-    const startedAt = performance.now();
+    const startedAt = systemClock.mono();
     const { promise, resolve } = Promise.withResolvers<CallAnswer>();
     const end = (headers: IncomingHttpHeaders, whole: boolean): void => {
       const told = headers["x-yardmaster-queue-ms"];
       const queueMs = told === undefined ? undefined : Number(told);
-      resolve({ status: this.#status, headers, text: this.#text, whole, queueMs, tookMs: performance.now() - startedAt });
+      resolve({
+        status: this.#status,
+        headers,
+        text: this.#text,
+        whole,
+        queueMs,
+        tookMs: systemClock.mono() - startedAt,
+      });
     };
     const req = httpRequest({
       host: "127.0.0.1",
@@ -112,11 +126,17 @@ export class LiveCall {
   }
 }
 
-export const startCall = (gateway: Pick<TestGateway, "port" | "keys">, options: CallOptions = {}): LiveCall => new LiveCall(gateway, options);
-export const call = (gateway: Pick<TestGateway, "port" | "keys">, options: CallOptions = {}): Promise<CallAnswer> => startCall(gateway, options).answer;
+export const startCall = (gateway: Pick<TestGateway, "port" | "keys">, options: CallOptions = {}): LiveCall =>
+  new LiveCall(gateway, options);
+export const call = (gateway: Pick<TestGateway, "port" | "keys">, options: CallOptions = {}): Promise<CallAnswer> =>
+  startCall(gateway, options).answer;
 
 /** A chat for the simulated engine: `tag` names it in the ledger, `sim` scripts it. */
-export const aTask = (sim: Readonly<Record<string, unknown>> = {}, more: Readonly<Record<string, unknown>> = {}, tag = ""): Readonly<Record<string, unknown>> => ({
+export const aTask = (
+  sim: Readonly<Record<string, unknown>> = {},
+  more: Readonly<Record<string, unknown>> = {},
+  tag = "",
+): Readonly<Record<string, unknown>> => ({
   model: "m",
   stream: true,
   messages: [{ role: "user", content: "hi" }],

@@ -12,7 +12,9 @@ export interface SimRoute {
 }
 
 const MESSAGES = [{ role: "user", content: "hi" }];
-const BODIES: Readonly<Record<string, { readonly body: Readonly<Record<string, unknown>>; readonly canStream: boolean }>> = {
+const BODIES: Readonly<
+  Record<string, { readonly body: Readonly<Record<string, unknown>>; readonly canStream: boolean }>
+> = {
   "/v1/chat/completions": { body: { messages: MESSAGES }, canStream: true },
   "/v1/completions": { body: { prompt: "hi" }, canStream: true },
   "/v1/responses": { body: { input: "hi" }, canStream: true },
@@ -30,12 +32,16 @@ const jsonRoute = (path: string, stream: boolean, through = ""): SimRoute => ({
   pattern: through === "" ? path : "/upstreams/*",
   streams: stream,
   upstream: through === "" ? "u" : "passthrough",
-  call: (sim) => ({ path: through + path, body: { model: "m", ...BODIES[path]?.body, ...(stream ? { stream } : {}), sim } }),
+  call: (sim) => ({
+    path: through + path,
+    body: { model: "m", ...BODIES[path]?.body, ...(stream ? { stream } : {}), sim },
+  }),
 });
 
 function formRoute(path: string): SimRoute {
   const boundary = "----form";
-  const part = (name: string, value: string, file = ""): string => `--${boundary}\r\nContent-Disposition: form-data; name="${name}"${file}\r\n\r\n${value}\r\n`;
+  const part = (name: string, value: string, file = ""): string =>
+    `--${boundary}\r\nContent-Disposition: form-data; name="${name}"${file}\r\n\r\n${value}\r\n`;
   return {
     name: path,
     pattern: path,
@@ -44,13 +50,18 @@ function formRoute(path: string): SimRoute {
     call: (sim) => ({
       path,
       headers: { "content-type": `multipart/form-data; boundary=${boundary}` },
-      body: Buffer.from(`${part("model", "m")}${part("sim", JSON.stringify(sim))}${part("file", "RIFF".repeat(100), '; filename="a.wav"')}--${boundary}--\r\n`),
+      body: Buffer.from(
+        `${part("model", "m")}${part("sim", JSON.stringify(sim))}${part("file", "RIFF".repeat(100), '; filename="a.wav"')}--${boundary}--\r\n`,
+      ),
     }),
   };
 }
 
 export const SIM_ROUTES: readonly SimRoute[] = [
-  ...Object.entries(BODIES).flatMap(([path, { canStream }]) => [jsonRoute(path, false), ...(canStream ? [jsonRoute(path, true)] : [])]),
+  ...Object.entries(BODIES).flatMap(([path, { canStream }]) => [
+    jsonRoute(path, false),
+    ...(canStream ? [jsonRoute(path, true)] : []),
+  ]),
   formRoute("/v1/audio/transcriptions"),
   formRoute("/v1/audio/translations"),
   jsonRoute("/v1/chat/completions", true, "/upstreams/passthrough"),
