@@ -63,9 +63,9 @@ export interface Exclusion {
 /** The parts of a score; the lowest total is chosen. Parts are null where the engine's report does not tell. */
 export interface EndpointScore {
   readonly id: string;
-  /** Taken slots, as a part of all. */
+  /** Slots that this system holds, as a part of all. */
   readonly own: number;
-  /** Work that the engine reports beyond that, as a part of the slots. */
+  /** The engine's work beyond that, as a part of the slots. */
   readonly others: number | null;
   /** Requests in the engine's own queue, as a part of the slots. */
   readonly waiting: number | null;
@@ -178,14 +178,14 @@ const NOTHING_KNOWN: MeanLoad = { others: 0, waiting: 0, kvUse: 0 };
 
 const weightOf = (load: LoadView | null): number =>
   load === null ? 0 : Math.min(1, Math.max(0, 1 - load.ageMs / LOAD_STALE_MS));
-const ownOf = (view: EndpointView): number => (view.inFlight + view.external) / view.slots;
+const ownOf = (view: EndpointView): number => view.inFlight / view.slots;
 const waitingOf = (view: EndpointView): number | undefined =>
   view.load?.waiting === undefined ? undefined : view.load.waiting / view.slots;
 
 function othersOf(view: EndpointView): number | undefined {
   const { load } = view;
-  if (load === null || load.running === undefined) return undefined;
-  return Math.max(0, load.running + (load.waiting ?? 0) - view.inFlight - view.external) / view.slots;
+  if (load === null || load.running === undefined) return view.external > 0 ? view.external / view.slots : undefined;
+  return Math.max(view.external, load.running + (load.waiting ?? 0) - view.inFlight) / view.slots;
 }
 
 function meanOf(view: ChoiceView): MeanLoad {
@@ -221,10 +221,12 @@ const towards = (mean: number, value: number | undefined, weight: number): numbe
 
 function totalOf(view: EndpointView, mean: MeanLoad): number {
   const weight = weightOf(view.load);
-  if (weight === 0) return ownOf(view) + mean.others + mean.waiting + KV_WEIGHT * mean.kvUse;
+  // What was found to be the work of others has an age limit of its own, and weighs in full until then.
+  const others = towards(mean.others, othersOf(view), view.external > 0 ? 1 : weight);
+  if (weight === 0) return ownOf(view) + others + mean.waiting + KV_WEIGHT * mean.kvUse;
   return (
     ownOf(view) +
-    towards(mean.others, othersOf(view), weight) +
+    others +
     towards(mean.waiting, waitingOf(view), weight) +
     KV_WEIGHT * towards(mean.kvUse, view.load?.kvUse, weight)
   );

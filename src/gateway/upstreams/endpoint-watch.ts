@@ -62,7 +62,6 @@ export class EndpointWatch {
   #failedProbes = 0;
   #breaker: BreakerState = "closed";
   readonly #busy = new Set<"metrics" | "health" | "models">();
-  #warnedMetrics = false;
   #probeMissing = false;
 
   constructor(upstream: Upstream, endpoint: Endpoint, deps: WatchDeps) {
@@ -142,7 +141,11 @@ export class EndpointWatch {
     if (this.#stopped || fetched.kind !== "answer") return;
     // Started without that page (llama.cpp's can be turned off): the metrics tell the same, a little later.
     if (probe !== null && fetched.status !== 200) this.#probeMissing = true;
-    if (fetched.status !== 200) return;
+    if (fetched.status !== 200) {
+      // 5xx may pass (an engine that still loads); these say that there is no such page.
+      if (probe === null && (fetched.status < 500 || fetched.status === 501)) this.#noteLoadSignal(`${path} answers ${fetched.status}`);
+      return;
+    }
     const now = this.#deps.clock.mono();
     const stillRunning = settled.filter((call) => endpoint.running.has(call)).length;
     const ownMost = Math.max(ownAtStart, endpoint.ownBusy);
@@ -153,18 +156,26 @@ export class EndpointWatch {
     }
     const parsed = parseMetricsText(fetched.body);
     if (parsed.kind === "rejected") {
-      if (!this.#warnedMetrics) this.#deps.log.warn("engine.metrics_unreadable", { upstream: this.#upstream.settings.id, endpoint: endpoint.id, why: parsed.why });
-      this.#warnedMetrics = true;
+      this.#noteLoadSignal(`${path} can't be read: ${parsed.why}`);
       return;
     }
-    this.#warnedMetrics = false;
     const load = adapter.readLoad(parsed.samples);
+    this.#noteLoadSignal(load.running === undefined && load.waiting === undefined ? `${path} names no running or waiting requests of ${adapter.name}` : null);
     endpoint.report = { load, at: now };
     if (load.steps !== undefined) {
       const moved = endpoint.steps === null || endpoint.steps.value !== load.steps;
       endpoint.steps = { value: load.steps, since: moved ? now : (endpoint.steps?.since ?? now), seenAt: now };
     }
     if (load.running !== undefined) this.#applyBusy(load.running, { startedAt, stillRunning, ownMost, now });
+  }
+
+  /** Without a signal our own counts decide alone. Said once, when it changes. */
+  #noteLoadSignal(missing: string | null): void {
+    const endpoint = this.#endpoint;
+    if ((missing === null) === (endpoint.noLoadSignal === null)) return;
+    endpoint.noLoadSignal = missing;
+    const op = missing === null ? "engine.load_signal" : "engine.no_load_signal";
+    this.#deps.log[missing === null ? "info" : "warn"](op, { upstream: this.#upstream.settings.id, endpoint: endpoint.id, why: missing ?? "the page can be read" });
   }
 
   /**

@@ -65,6 +65,8 @@ export class Endpoint {
   /** Names the engine lists; null while unknown. */
   models: ReadonlySet<string> | null = null;
   report: LoadReport | null = null;
+  /** Why the engine's page tells nothing of its load; null when it does, or was not looked at yet. */
+  noLoadSignal: string | null = null;
   /** Work the engine does for others: its busy count above ours, while fresh. */
   external = 0;
   externalAt: MonoMs;
@@ -125,6 +127,7 @@ export class Endpoint {
   forgetProcess(): void {
     this.models = null;
     this.report = null;
+    this.noLoadSignal = null;
     this.steps = null;
     this.stalled = false;
     this.stalledSince = undefined;

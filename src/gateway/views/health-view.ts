@@ -52,6 +52,7 @@ function endpointHealth(endpoint: Endpoint, now: MonoMs): Record<string, unknown
       waiting: load?.waiting ?? null,
       kv_cache_use: load?.kvUse ?? null,
       age_ms: report === null ? null : Math.round(now - report.at),
+      missing: endpoint.noLoadSignal,
     },
   };
 }
