@@ -20,8 +20,23 @@ interface ReadInto {
   readonly callback: (length: number) => boolean;
 }
 
+const LOOPBACKS = [
+  { address: "127.0.0.1", family: 4 },
+  { address: "::1", family: 6 },
+] as const;
+
+/** `localhost` is both loopbacks, whatever the machine's table says: an engine may listen on either alone. */
+const lookupLocalhost: LookupFunction = (_hostname, options, callback) => {
+  // Not at once: who opened the socket has yet to listen to what happens on it.
+  queueMicrotask(() => {
+    if (options.all === true) callback(null, [...LOOPBACKS]);
+    else callback(null, LOOPBACKS[0].address, LOOPBACKS[0].family);
+  });
+};
+
 /** Begins a connection; the name is resolved anew each time, and all its addresses are tried. */
-export function openSocket(target: UpstreamTarget, { ca, lookup }: ConnectOptions, onread?: ReadInto): Socket {
+export function openSocket(target: UpstreamTarget, { ca, lookup: given }: ConnectOptions, onread?: ReadInto): Socket {
+  const lookup = given ?? (target.hostname.toLowerCase() === "localhost" ? lookupLocalhost : undefined);
   const options: TcpNetConnectOpts = {
     host: target.hostname,
     port: target.port,
