@@ -491,7 +491,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       endpoint: this.endpoint?.id ?? null,
       code,
       attempts: this.#attempts,
-      message,
+      // An engine may repeat in its words what it was given to let us in.
+      message: this.#upstream.settings.engineKey?.maskIn(message) ?? message,
     });
   }
 }
