@@ -4,7 +4,17 @@ import { seededRandom } from "../../src/kernel/random.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
 import { RawServer, type RawCall } from "../../src/testing/raw-server.ts";
 import { aChat, ask, heard, requestBytes, type AskOptions } from "./support/raw-answers.ts";
-import { aChunk, aCompletion, aFinish, aToken, DONE, jsonAnswer, LAST_CHUNK, SSE_HEAD, writeInTurns } from "./support/raw-engine.ts";
+import {
+  aChunk,
+  aCompletion,
+  aFinish,
+  aToken,
+  DONE,
+  jsonAnswer,
+  LAST_CHUNK,
+  SSE_HEAD,
+  writeInTurns,
+} from "./support/raw-engine.ts";
 import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // Clients that leave at any moment of any kind of answer. An error that nobody listens to would end this process, and so this test.
@@ -31,20 +41,38 @@ function engineAnswer({ socket, path, body, method }: RawCall): void {
     case "large":
       return void socket.write(jsonAnswer(aCompletion("x".repeat(900_000))));
     case "error":
-      return writeInTurns(socket, ["HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\n", "half of it"], () => socket.resetAndDestroy());
+      return writeInTurns(socket, ["HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\n", "half of it"], () =>
+        socket.resetAndDestroy(),
+      );
     case "reset":
       return writeInTurns(socket, [SSE_HEAD, ...TOKENS.map((token) => aChunk(token))], () => socket.resetAndDestroy());
     case "silent":
       return void socket.write(SSE_HEAD);
     case "long":
-      return void socket.write(Buffer.concat([Buffer.from(SSE_HEAD), ...Array.from({ length: 200 }, () => aChunk(aToken("y".repeat(16_000)))), aChunk(aFinish() + DONE), Buffer.from(LAST_CHUNK)]));
+      return void socket.write(
+        Buffer.concat([
+          Buffer.from(SSE_HEAD),
+          ...Array.from({ length: 200 }, () => aChunk(aToken("y".repeat(16_000)))),
+          aChunk(aFinish() + DONE),
+          Buffer.from(LAST_CHUNK),
+        ]),
+      );
     default:
-      return writeInTurns(socket, [SSE_HEAD, ...TOKENS.map((token) => aChunk(token)), aChunk(aFinish() + DONE), LAST_CHUNK]);
+      return writeInTurns(socket, [
+        SSE_HEAD,
+        ...TOKENS.map((token) => aChunk(token)),
+        aChunk(aFinish() + DONE),
+        LAST_CHUNK,
+      ]);
   }
 }
 
 const KINDS: readonly AskOptions[] = [
-  ...["204", "304", "head", "silent"].map((kind) => ({ method: "GET", path: `/upstreams/form/kind/${kind}`, body: null })),
+  ...["204", "304", "head", "silent"].map((kind) => ({
+    method: "GET",
+    path: `/upstreams/form/kind/${kind}`,
+    body: null,
+  })),
   { method: "HEAD", path: "/upstreams/form/kind/head", body: null },
   ...["whole", "large"].map((user) => ({ body: aChat({ user, stream: false }) })),
   ...["error", "reset", "silent", "long", "stream"].map((user) => ({ body: aChat({ user }) })),
@@ -66,42 +94,57 @@ async function leaveAtSomeMoment(gateway: TestGateway, options: AskOptions, rand
 }
 
 for (const upstreamClient of ["net", "undici"]) {
-  test(`clients that leave at any moment of any kind of answer harm neither the process, nor other streams, nor the count of slots, with ${upstreamClient} [80.C22]`, { timeout: 120_000 }, async () => {
-    await using engine = await RawServer.listen({ onCall: engineAnswer });
-    const endpoints = [{ url: `http://127.0.0.1:${engine.port}` }];
-    const common = { health: "passive", slots: 64, timeouts: { first_byte_s: 1, idle_s: 1, write_stall_s: 1 }, endpoints };
-    const gateway = await startTestGateway({
-      file: { upstream_client: upstreamClient, max_connections: 2_000 },
-      upstreams: [
-        { ...common, id: "raw", engine: "vllm", models: ["m"] },
-        { ...common, id: "calm", engine: "vllm", models: ["c"] },
-        { ...common, id: "form", kind: "http" },
-      ],
-    });
-    const seed = Number(process.env["SIM_SEED"] ?? 7);
-    const random = seededRandom(seed);
-    try {
-      let left = upstreamClient === "net" ? 900 : 400;
-      const worker = async (): Promise<void> => {
-        while (left > 0) {
-          left -= 1;
-          await leaveAtSomeMoment(gateway, KINDS[Math.floor(random.next() * KINDS.length)] as AskOptions, () => random.next());
-        }
+  test(
+    `clients that leave at any moment of any kind of answer harm neither the process, nor other streams, nor the count of slots, with ${upstreamClient} [80.C22]`,
+    { timeout: 120_000 },
+    async () => {
+      await using engine = await RawServer.listen({ onCall: engineAnswer });
+      const endpoints = [{ url: `http://127.0.0.1:${engine.port}` }];
+      const common = {
+        health: "passive",
+        slots: 64,
+        timeouts: { first_byte_s: 1, idle_s: 1, write_stall_s: 1 },
+        endpoints,
       };
-      const calm = async (): Promise<void> => {
-        while (left > 0) {
-          const got = await ask(gateway, { body: aChat({ model: "c" }) });
-          assert.deepEqual([got.status, got.text, got.whole], [200, FAR, true], `rerun with SIM_SEED=${seed}`);
-        }
-      };
-      await Promise.all([...Array.from({ length: 12 }, worker), calm(), calm()]);
-      const health = await eventually("all slots are free", () => gateway.health(), (state) => !/"in_?[fF]light":[1-9]/.test(JSON.stringify(state)));
-      assert.match(JSON.stringify(health), /"in_?[fF]light":0/);
-      using last = await RawClient.connect(gateway.port);
-      await last.write(requestBytes(gateway, { body: aChat({ model: "c" }) }));
-      assert.equal((await heard(last)).text, FAR);
-    } finally {
-      await gateway.stop();
-    }
-  });
+      const gateway = await startTestGateway({
+        file: { upstream_client: upstreamClient, max_connections: 2_000 },
+        upstreams: [
+          { ...common, id: "raw", engine: "vllm", models: ["m"] },
+          { ...common, id: "calm", engine: "vllm", models: ["c"] },
+          { ...common, id: "form", kind: "http" },
+        ],
+      });
+      const seed = Number(process.env["SIM_SEED"] ?? 7);
+      const random = seededRandom(seed);
+      try {
+        let left = upstreamClient === "net" ? 900 : 400;
+        const worker = async (): Promise<void> => {
+          while (left > 0) {
+            left -= 1;
+            await leaveAtSomeMoment(gateway, KINDS[Math.floor(random.next() * KINDS.length)] as AskOptions, () =>
+              random.next(),
+            );
+          }
+        };
+        const calm = async (): Promise<void> => {
+          while (left > 0) {
+            const got = await ask(gateway, { body: aChat({ model: "c" }) });
+            assert.deepEqual([got.status, got.text, got.whole], [200, FAR, true], `rerun with SIM_SEED=${seed}`);
+          }
+        };
+        await Promise.all([...Array.from({ length: 12 }, worker), calm(), calm()]);
+        const health = await eventually(
+          "all slots are free",
+          () => gateway.health(),
+          (state) => !/"in_?[fF]light":[1-9]/.test(JSON.stringify(state)),
+        );
+        assert.match(JSON.stringify(health), /"in_?[fF]light":0/);
+        using last = await RawClient.connect(gateway.port);
+        await last.write(requestBytes(gateway, { body: aChat({ model: "c" }) }));
+        assert.equal((await heard(last)).text, FAR);
+      } finally {
+        await gateway.stop();
+      }
+    },
+  );
 }

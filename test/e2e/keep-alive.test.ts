@@ -9,10 +9,27 @@ import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 const STREAM = SSE_HEAD + aChunk(aToken("one") + aFinish() + DONE).toString() + LAST_CHUNK;
 
-async function withEngine(client: string, onCall: (call: RawCall) => void, run: (gateway: TestGateway, engine: RawServer) => Promise<void>): Promise<void> {
+async function withEngine(
+  client: string,
+  onCall: (call: RawCall) => void,
+  run: (gateway: TestGateway, engine: RawServer) => Promise<void>,
+): Promise<void> {
   await using engine = await RawServer.listen({ onCall });
   const endpoints = [{ url: `http://127.0.0.1:${engine.port}` }];
-  const gateway = await startTestGateway({ file: { upstream_client: client }, upstreams: [{ id: "raw", engine: "vllm", health: "passive", models: ["m"], slots: 16, retry: { attempts: 2, budget_percent: 0 }, endpoints }] });
+  const gateway = await startTestGateway({
+    file: { upstream_client: client },
+    upstreams: [
+      {
+        id: "raw",
+        engine: "vllm",
+        health: "passive",
+        models: ["m"],
+        slots: 16,
+        retry: { attempts: 2, budget_percent: 0 },
+        endpoints,
+      },
+    ],
+  });
   try {
     await run(gateway, engine);
   } finally {
@@ -42,10 +59,14 @@ for (const client of ["net", "undici"]) {
       else socket.write(STREAM);
     },
     "says that it closes each connection, and does so late": ({ socket }) => {
-      socket.write(jsonAnswer(aCompletion()).replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"), () => setImmediate(() => socket.end()));
+      socket.write(jsonAnswer(aCompletion()).replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"), () =>
+        setImmediate(() => socket.end()),
+      );
     },
     "says how long a connection lives, and it is no time at all": ({ socket }) => {
-      socket.write(jsonAnswer(aCompletion()).replace("\r\n\r\n", "\r\nKeep-Alive: timeout=0\r\n\r\n"), () => socket.end());
+      socket.write(jsonAnswer(aCompletion()).replace("\r\n\r\n", "\r\nKeep-Alive: timeout=0\r\n\r\n"), () =>
+        socket.end(),
+      );
     },
   };
   for (const [name, onCall] of Object.entries(ways)) {
@@ -56,10 +77,12 @@ for (const client of ["net", "undici"]) {
           assert.deepEqual([got.status, got.whole || got.framing === "length"], [200, true], got.text);
           await turns(round % 5);
         }
-        const crowd = await Promise.all(Array.from({ length: 60 }, async (_, index) => {
-          await turns(index % 7);
-          return ask(gateway, { body: aChat({ user: `c${index}` }) });
-        }));
+        const crowd = await Promise.all(
+          Array.from({ length: 60 }, async (_, index) => {
+            await turns(index % 7);
+            return ask(gateway, { body: aChat({ user: `c${index}` }) });
+          }),
+        );
         assert.deepEqual(new Set(crowd.map((got) => got.status)), new Set([200]));
         // A request that was answered was never asked again.
         const answered = new Map<string, number>();
@@ -79,7 +102,7 @@ for (const client of ["net", "undici"]) {
       client,
       ({ socket, request }) => {
         if (request === 0) socket.write(STREAM);
-        else socket.end(`${SSE_HEAD}${aChunk(aToken("one"))}`);
+        else socket.end(`${SSE_HEAD}${aChunk(aToken("one")).toString()}`);
       },
       async (gateway, engine) => {
         await ask(gateway, { body: aChat({ user: "a" }) });

@@ -25,13 +25,21 @@ after(async () => {
   await engine[Symbol.asyncDispose]();
 });
 
-const REQUEST = { model: "bge", query: "Where is the depot?", documents: ["im Wald", { text: "at the 駅" }, "nowhere"], top_n: 2, return_documents: true, truncate: true };
+const REQUEST = {
+  model: "bge",
+  query: "Where is the depot?",
+  documents: ["im Wald", { text: "at the 駅" }, "nowhere"],
+  top_n: 2,
+  return_documents: true,
+  truncate: true,
+};
 const RANKED = [
   { index: 2, score: 0.1 },
   { index: 1, score: 0.9 },
   { index: 0, score: 0.4 },
 ];
-const rerank = (body: unknown) => ask(gateway, { path: "/v1/rerank", body: body as Record<string, unknown>, headers: ["Accept-Encoding: gzip"] });
+const rerank = (body: unknown) =>
+  ask(gateway, { path: "/v1/rerank", body: body as Record<string, unknown>, headers: ["Accept-Encoding: gzip"] });
 const codeOf = (text: string): string => (JSON.parse(text) as { error: { code: string } }).error.code;
 
 test("a rerank request in the usual form reaches a TEI engine in its own, and its answer comes back in the usual form", async () => {
@@ -40,7 +48,11 @@ test("a rerank request in the usual form reaches a TEI engine in its own, and it
   assert.equal(got.status, 200);
   const call = engine.calls.at(-1);
   assert.equal(call?.path, "/rerank");
-  assert.deepEqual(JSON.parse(call?.body.toString() ?? ""), { query: REQUEST.query, texts: ["im Wald", "at the 駅", "nowhere"], truncate: true });
+  assert.deepEqual(JSON.parse(call?.body.toString() ?? ""), {
+    query: REQUEST.query,
+    texts: ["im Wald", "at the 駅", "nowhere"],
+    truncate: true,
+  });
   assert.match(call?.head ?? "", /accept-encoding: identity/i);
   const { id, ...rest } = JSON.parse(got.text) as { id: string };
   assert.equal(id, headerOf(got, "x-request-id"));
@@ -56,7 +68,12 @@ test("a rerank request in the usual form reaches a TEI engine in its own, and it
 
 test("a rerank request that can't be translated is refused before it reaches an engine", async () => {
   const before = engine.calls.length;
-  for (const body of [{ model: "bge", documents: ["a"] }, { model: "bge", query: "q" }, { model: "bge", query: "q", documents: [1] }, { ...REQUEST, top_n: 0 }]) {
+  for (const body of [
+    { model: "bge", documents: ["a"] },
+    { model: "bge", query: "q" },
+    { model: "bge", query: "q", documents: [1] },
+    { ...REQUEST, top_n: 0 },
+  ]) {
     const got = await rerank(body);
     assert.deepEqual([got.status, codeOf(got.text)], [400, "BAD_REQUEST"]);
   }
@@ -68,7 +85,10 @@ test("a rerank request that can't be translated is refused before it reaches an 
 test("thousands of documents are ranked, though the answer is larger than what is held otherwise", async () => {
   const documents = Array.from({ length: 20_000 }, (_, index) => `d${index}`);
   const text = JSON.stringify(documents.map((_, index) => ({ index, score: index / 20_000 })));
-  answer = ({ socket }) => void socket.write(`HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${text.length}\r\n\r\n${text}`);
+  answer = ({ socket }) =>
+    void socket.write(
+      `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${text.length}\r\n\r\n${text}`,
+    );
   assert.ok(text.length > 400_000);
   const got = await rerank({ model: "bge", query: "q", documents });
   const { results } = JSON.parse(got.text) as { results: { index: number }[] };
@@ -80,15 +100,26 @@ test("an answer that is no ranking is a clear error, and the engine's own errors
   const wrong = [
     jsonAnswer({ results: [] }),
     jsonAnswer([{ index: 7, score: 1 }]),
-    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 5\r\n\r\n[{\"in",
-    Buffer.concat([Buffer.from(`HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\ncontent-length: ${zipped.length}\r\n\r\n`), zipped]),
+    'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 5\r\n\r\n[{"in',
+    Buffer.concat([
+      Buffer.from(
+        `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\ncontent-length: ${zipped.length}\r\n\r\n`,
+      ),
+      zipped,
+    ]),
   ];
   for (const bytes of wrong) {
     answer = ({ socket }) => void socket.write(bytes);
     const got = await rerank(REQUEST);
     assert.deepEqual([got.status, codeOf(got.text)], [502, "UPSTREAM_PROTOCOL"]);
   }
-  answer = ({ socket }) => void socket.write(jsonAnswer({ error: "batch size 99 > maximum allowed batch size 32", error_type: "Validation" }, "413 Payload Too Large"));
+  answer = ({ socket }) =>
+    void socket.write(
+      jsonAnswer(
+        { error: "batch size 99 > maximum allowed batch size 32", error_type: "Validation" },
+        "413 Payload Too Large",
+      ),
+    );
   const got = await rerank(REQUEST);
   assert.equal(got.status, 413);
   assert.match(got.text, /maximum allowed batch size/);

@@ -4,7 +4,18 @@ import { splitEvents } from "../../src/testing/sse-streams.ts";
 import { RawServer, type RawCall } from "../../src/testing/raw-server.ts";
 import { aChat, ask, heard, requestBytes, type HeardAnswer } from "./support/raw-answers.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
-import { aChunk, aFinish, anEvent, aToken, DONE, LAST_CHUNK, SSE_HEAD, writeInTurns } from "./support/raw-engine.ts";
+import {
+  aChunk,
+  aFinish,
+  anEvent,
+  aToken,
+  DONE,
+  LAST_CHUNK,
+  repeatedly,
+  soon,
+  SSE_HEAD,
+  writeInTurns,
+} from "./support/raw-engine.ts";
 import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // An engine that breaks off, falls silent or reports an error after its first event: what the client is told, what is counted,
@@ -34,9 +45,28 @@ before(async () => {
         file: { upstream_client: client },
         upstreams: [
           { ...common, id: "raw", models: ["m"], endpoints },
-          { ...common, id: "quick", models: ["q"], timeouts: { first_byte_s: 0.3, idle_s: 0.4, total_s: 60 }, endpoints },
-          { ...common, id: "short", models: ["t"], timeouts: { first_byte_s: 30, idle_s: 30, total_s: 0.5 }, endpoints },
-          { ...common, id: "two", models: ["two"], slots: 2, routing: { policy: "round_robin" }, endpoints: [...endpoints, { url: `http://127.0.0.1:${second.port}` }] },
+          {
+            ...common,
+            id: "quick",
+            models: ["q"],
+            timeouts: { first_byte_s: 0.3, idle_s: 0.4, total_s: 60 },
+            endpoints,
+          },
+          {
+            ...common,
+            id: "short",
+            models: ["t"],
+            timeouts: { first_byte_s: 30, idle_s: 30, total_s: 0.5 },
+            endpoints,
+          },
+          {
+            ...common,
+            id: "two",
+            models: ["two"],
+            slots: 2,
+            routing: { policy: "round_robin" },
+            endpoints: [...endpoints, { url: `http://127.0.0.1:${second.port}` }],
+          },
         ],
       }),
     );
@@ -63,12 +93,22 @@ const FORMATS: Readonly<Record<Format, Spoken>> = {
   anthropic: {
     path: "/v1/messages",
     body: aChat({ max_tokens: 5 }),
-    events: [named("message_start", { type: "message_start", message: { usage: { input_tokens: 3 } } }), named("content_block_delta", { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: "two" } })],
+    events: [
+      named("message_start", { type: "message_start", message: { usage: { input_tokens: 3 } } }),
+      named("content_block_delta", {
+        type: "content_block_delta",
+        index: 0,
+        delta: { type: "text_delta", text: "two" },
+      }),
+    ],
   },
   responses: {
     path: "/v1/responses",
     body: { model: "m", stream: true, input: "hi" },
-    events: [named("response.created", { type: "response.created", sequence_number: 0 }), named("response.output_text.delta", { type: "response.output_text.delta", delta: "two", sequence_number: 1 })],
+    events: [
+      named("response.created", { type: "response.created", sequence_number: 0 }),
+      named("response.output_text.delta", { type: "response.output_text.delta", delta: "two", sequence_number: 1 }),
+    ],
   },
 };
 
@@ -82,7 +122,13 @@ function assertBroken(got: HeardAnswer, format: Format, whole: readonly string[]
   const last = events.at(-1);
   assert.ok(atBoundary && last !== undefined);
   assert.equal(last.name, format === "openai" ? "" : "error");
-  const body = JSON.parse(last.data) as { type?: string; code?: string; message?: string; sequence_number?: number; error?: { code: string; message: string; type: string } };
+  const body = JSON.parse(last.data) as {
+    type?: string;
+    code?: string;
+    message?: string;
+    sequence_number?: number;
+    error?: { code: string; message: string; type: string };
+  };
   if (format === "responses") {
     assert.deepEqual([body.type, body.code, typeof body.message], ["error", code, "string"]);
     if (whole.length === 2) assert.equal(body.sequence_number, 2);
@@ -121,21 +167,31 @@ function breakPoints(events: readonly string[]): { name: string; bytes: string; 
 
 for (const client of CLIENTS) {
   for (const format of Object.keys(FORMATS) as Format[]) {
-    test(`an engine that breaks off anywhere in a stream of ${format} leaves an error event in that format and a broken transfer with ${client} [10.X5 80.C21]`, { timeout: 60_000 }, async () => {
-      const gateway = gatewayOf(client);
-      const { path, body, events } = FORMATS[format];
-      for (const point of breakPoints(events)) {
-        for (const how of ["fin", "rst"] as const) {
-          answer = ({ socket }) => {
-            socket.write(point.bytes, "latin1", () => setImmediate(() => (how === "fin" ? socket.end() : setTimeout(() => socket.resetAndDestroy(), 20))));
-          };
-          const got = await ask(gateway, { path, body });
-          assertBroken(got, format, events.slice(0, point.events), "UPSTREAM_ERROR");
-          assert.equal(got.ending, "closed", point.name);
+    test(
+      `an engine that breaks off anywhere in a stream of ${format} leaves an error event in that format and a broken transfer with ${client} [10.X5 80.C21]`,
+      { timeout: 60_000 },
+      async () => {
+        const gateway = gatewayOf(client);
+        const { path, body, events } = FORMATS[format];
+        for (const point of breakPoints(events)) {
+          for (const how of ["fin", "rst"] as const) {
+            answer = ({ socket }) => {
+              socket.write(point.bytes, "latin1", () =>
+                setImmediate(() => (how === "fin" ? socket.end() : soon(() => socket.resetAndDestroy()))),
+              );
+            };
+            const got = await ask(gateway, { path, body });
+            assertBroken(got, format, events.slice(0, point.events), "UPSTREAM_ERROR");
+            assert.equal(got.ending, "closed", point.name);
+          }
         }
-      }
-      await eventually("the audit", () => lastAudit(gateway), ({ outcome }) => outcome === "upstream_truncated");
-    });
+        await eventually(
+          "the audit",
+          () => lastAudit(gateway),
+          ({ outcome }) => outcome === "upstream_truncated",
+        );
+      },
+    );
   }
 
   test(`a stream that ends in order without a finish is a break too, in every framing, with ${client} [10.X5 10.X5b]`, async () => {
@@ -156,7 +212,7 @@ for (const client of CLIENTS) {
   });
 
   test(`a client of HTTP/1.0 sees a break as an error event and a reset, for the end of the connection would look whole, with ${client} [10.X5]`, async () => {
-    answer = ({ socket }) => writeInTurns(socket, [SSE_HEAD, aChunk(aToken("one"))], () => setTimeout(() => socket.end(), 20));
+    answer = ({ socket }) => writeInTurns(socket, [SSE_HEAD, aChunk(aToken("one"))], () => soon(() => socket.end()));
     const got = await ask(gatewayOf(client), { version: "1.0" });
     assert.equal(got.ending, "reset");
     assert.match(got.text, /UPSTREAM_ERROR/);
@@ -166,7 +222,10 @@ for (const client of CLIENTS) {
     const gateway = gatewayOf(client);
     answer = ({ socket }) => writeInTurns(socket, [SSE_HEAD, aChunk(aToken("one"))], () => socket.end());
     secondCalls = 0;
-    const got = await Promise.all([ask(gateway, { body: aChat({ model: "two" }) }), ask(gateway, { body: aChat({ model: "two" }) })]);
+    const got = await Promise.all([
+      ask(gateway, { body: aChat({ model: "two" }) }),
+      ask(gateway, { body: aChat({ model: "two" }) }),
+    ]);
     assert.equal(secondCalls, 1);
     const broken = got.find((one) => !one.whole);
     assert.ok(broken !== undefined && got.some((one) => one.whole && one.text.includes("other")));
@@ -175,14 +234,22 @@ for (const client of CLIENTS) {
 
   test(`an error event of the engine's goes on as it is, also with [DONE] behind it, and counts as the engine's failure, with ${client} [10.X5b]`, async () => {
     const gateway = gatewayOf(client);
-    const error = anEvent({ error: { message: "EngineCore encountered an issue.", type: "InternalServerError", code: 500 } });
-    for (const tail of [error, error + DONE, `event: error\ndata: {"message":"x"}\n\n`, aFinish("error") + DONE, aFinish("abort") + DONE]) {
+    const error = anEvent({
+      error: { message: "EngineCore encountered an issue.", type: "InternalServerError", code: 500 },
+    });
+    for (const tail of [
+      error,
+      error + DONE,
+      `event: error\ndata: {"message":"x"}\n\n`,
+      aFinish("error") + DONE,
+      aFinish("abort") + DONE,
+    ]) {
       const text = aToken("one") + tail;
       answer = ({ socket }) => void socket.write(SSE_HEAD + aChunk(text).toString() + LAST_CHUNK);
       const got = await ask(gateway);
       assert.equal(got.text.startsWith(text), true);
       assert.equal((await lastAudit(gateway)).outcome, "upstream_truncated", tail);
-      if (tail.includes("error\"") || tail.includes("DONE")) assert.equal(got.text, text);
+      if (tail.includes('error"') || tail.includes("DONE")) assert.equal(got.text, text);
     }
     // An error that comes with a break is passed on once, and the break stays visible.
     answer = ({ socket }) => void socket.end(SSE_HEAD + aChunk(aToken("one") + error).toString());
@@ -192,50 +259,61 @@ for (const client of CLIENTS) {
   });
 
   for (const format of Object.keys(FORMATS) as Format[]) {
-    test(`an engine that falls silent, drips or only comments after its first event is cut with an error event of ${format} and its slot is free, with ${client} [10.X5 80.A9]`, { timeout: 30_000 }, async () => {
-      const gateway = gatewayOf(client);
-      const { path, body, events } = FORMATS[format];
-      const [first = "", other = ""] = events;
-      const drip = (socket: RawCall["socket"], bytes: () => string): void => {
-        const timer = setInterval(() => socket.write(aChunk(bytes())), 20);
-        socket.once("close", () => clearInterval(timer));
-      };
-      const silences: ((socket: RawCall["socket"]) => void)[] = [
-        () => {},
-        (socket) => drip(socket, () => ": ping\n\n"),
-        (socket) => {
-          let at = 0;
-          drip(socket, () => other[at++] ?? "x");
-        },
-      ];
-      for (const silence of silences) {
-        let closed: Promise<void> | undefined;
-        answer = ({ socket }) => {
-          closed = new Promise((resolve) => socket.once("close", () => resolve()));
-          socket.write(SSE_HEAD + aChunk(first).toString(), () => silence(socket));
-        };
-        const got = await ask(gateway, { path, body: { ...body, model: "q" } });
-        assertBroken(got, format, events.slice(0, 1), "UPSTREAM_TIMEOUT");
-        await closed;
-        answer = ({ socket }) => void socket.write(SSE_HEAD + aChunk(aToken("next") + aFinish() + DONE).toString() + LAST_CHUNK);
-        const next = await ask(gateway, { body: aChat({ model: "q" }) });
-        assert.ok(next.whole && Number(/x-yardmaster-queue-ms: (\d+)/i.exec(next.head)?.[1]) < 300, "the slot is free");
-      }
-    });
+    test(
+      `an engine that falls silent, drips or only comments after its first event is cut with an error event of ${format} and its slot is free, with ${client} [10.X5 80.A9]`,
+      { timeout: 30_000 },
+      async () => {
+        const gateway = gatewayOf(client);
+        const { path, body, events } = FORMATS[format];
+        const [first = "", other = ""] = events;
+        const drip = (socket: RawCall["socket"], bytes: () => string): void =>
+          repeatedly(socket, 20, () => socket.write(aChunk(bytes())));
+        const silences: ((socket: RawCall["socket"]) => void)[] = [
+          () => {},
+          (socket) => drip(socket, () => ": ping\n\n"),
+          (socket) => {
+            let at = 0;
+            drip(socket, () => other[at++] ?? "x");
+          },
+        ];
+        for (const silence of silences) {
+          let closed: Promise<void> | undefined;
+          answer = ({ socket }) => {
+            closed = new Promise((resolve) => socket.once("close", () => resolve()));
+            socket.write(SSE_HEAD + aChunk(first).toString(), () => silence(socket));
+          };
+          const got = await ask(gateway, { path, body: { ...body, model: "q" } });
+          assertBroken(got, format, events.slice(0, 1), "UPSTREAM_TIMEOUT");
+          await closed;
+          answer = ({ socket }) =>
+            void socket.write(SSE_HEAD + aChunk(aToken("next") + aFinish() + DONE).toString() + LAST_CHUNK);
+          const next = await ask(gateway, { body: aChat({ model: "q" }) });
+          assert.ok(
+            next.whole && Number(/x-yardmaster-queue-ms: (\d+)/i.exec(next.head)?.[1]) < 300,
+            "the slot is free",
+          );
+        }
+      },
+    );
   }
 
   test(`a stream that never ends is cut by the total time with an error event, with ${client} [10.X5]`, async () => {
     answer = ({ socket }) => {
       socket.write(SSE_HEAD);
-      const timer = setInterval(() => socket.write(aChunk(aToken("more"))), 10);
-      socket.once("close", () => clearInterval(timer));
+      repeatedly(socket, 10, () => socket.write(aChunk(aToken("more"))));
     };
     const got = await ask(gatewayOf(client), { body: aChat({ model: "t" }) });
     assertBroken(got, "openai", [aToken("more")], "UPSTREAM_TIMEOUT");
   });
 
   test(`an engine that sends a head or half of one and nothing else is a 504 in time, with ${client} [80.A9]`, async () => {
-    for (const bytes of ["", "HTTP/1.1 200 OK\r\nContent-", SSE_HEAD, `${SSE_HEAD}ff\r\ndata: {`, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n"]) {
+    for (const bytes of [
+      "",
+      "HTTP/1.1 200 OK\r\nContent-",
+      SSE_HEAD,
+      `${SSE_HEAD}ff\r\ndata: {`,
+      "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n",
+    ]) {
       answer = ({ socket }) => void socket.write(bytes);
       const got = await ask(gatewayOf(client), { body: aChat({ model: "q" }) });
       assert.equal(got.status, 504);
@@ -260,7 +338,9 @@ test("a client that asked for its connection to live on sees the broken answer e
   const gateway = gatewayOf("net");
   answer = ({ socket }) => writeInTurns(socket, [SSE_HEAD, aChunk(aToken("one"))], () => socket.end());
   using client = await RawClient.connect(gateway.port);
-  await client.write(Buffer.concat([requestBytes(gateway, { headers: ["Connection: keep-alive"] }), requestBytes(gateway)]));
+  await client.write(
+    Buffer.concat([requestBytes(gateway, { headers: ["Connection: keep-alive"] }), requestBytes(gateway)]),
+  );
   const got = await heard(client);
   assert.equal(got.whole, false);
   assert.equal(got.text.split("UPSTREAM_ERROR").length, 2);

@@ -11,10 +11,21 @@ export type RerankRequest =
   | { readonly kind: "invalid"; readonly code: "BAD_REQUEST" | "BODY_TOO_LARGE"; readonly why: string };
 
 /** The rerank request as an engine with a form of its own gets it, and the way back for its answer. */
-export function translateRerank(adapter: EngineAdapter, path: string, chunks: readonly Buffer[], bytes: number, requestId: string): RerankRequest {
+export function translateRerank(
+  adapter: EngineAdapter,
+  path: string,
+  chunks: readonly Buffer[],
+  bytes: number,
+  requestId: string,
+): RerankRequest {
   const { rerank } = adapter;
   if (rerank === null || path !== "/v1/rerank") return { kind: "asItIs" };
-  if (bytes > RERANK_BYTES_MAX) return { kind: "invalid", code: "BODY_TOO_LARGE", why: `a rerank request for this engine has at most ${RERANK_BYTES_MAX} bytes` };
+  if (bytes > RERANK_BYTES_MAX)
+    return {
+      kind: "invalid",
+      code: "BODY_TOO_LARGE",
+      why: `a rerank request for this engine has at most ${RERANK_BYTES_MAX} bytes`,
+    };
   const asked = parse(Buffer.concat(chunks));
   if (!isJsonObject(asked)) return { kind: "invalid", code: "BAD_REQUEST", why: "the body is not a JSON object" };
   const translated = rerank.request(asked);
@@ -26,7 +37,8 @@ export function translateRerank(adapter: EngineAdapter, path: string, chunks: re
   };
 }
 
-const render = (answer: JsonObject | undefined): Buffer | null => (answer === undefined ? null : Buffer.from(JSON.stringify(answer)));
+const render = (answer: JsonObject | undefined): Buffer | null =>
+  answer === undefined ? null : Buffer.from(JSON.stringify(answer));
 
 function parse(body: Buffer): unknown {
   try {

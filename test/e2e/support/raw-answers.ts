@@ -49,23 +49,52 @@ export function parseAnswer(bytes: Buffer, method = "POST"): ParsedAnswer {
     }
     const value = (name: string): string | undefined => new RegExp(`^${name}: *(.*)$`, "im").exec(head)?.[1]?.trim();
     const base = { informational, status, head };
-    if (method === "HEAD" || status === 204 || status === 304) return { ...base, framing: "none", payload: Buffer.alloc(0), trailers: "", whole: true, rest: bytes.subarray(at) };
+    if (method === "HEAD" || status === 204 || status === 304)
+      return {
+        ...base,
+        framing: "none",
+        payload: Buffer.alloc(0),
+        trailers: "",
+        whole: true,
+        rest: bytes.subarray(at),
+      };
     if (value("transfer-encoding") !== undefined) return { ...base, framing: "chunked", ...parseChunks(bytes, at) };
     const length = value("content-length");
-    if (length === undefined) return { ...base, framing: "close", payload: bytes.subarray(at), trailers: "", whole: false, rest: Buffer.alloc(0) };
+    if (length === undefined)
+      return {
+        ...base,
+        framing: "close",
+        payload: bytes.subarray(at),
+        trailers: "",
+        whole: false,
+        rest: Buffer.alloc(0),
+      };
     const stop = at + Number(length);
-    return { ...base, framing: "length", payload: bytes.subarray(at, stop), trailers: "", whole: bytes.length >= stop, rest: bytes.subarray(stop) };
+    return {
+      ...base,
+      framing: "length",
+      payload: bytes.subarray(at, stop),
+      trailers: "",
+      whole: bytes.length >= stop,
+      rest: bytes.subarray(stop),
+    };
   }
 }
 
 function parseChunks(bytes: Buffer, from: number): { payload: Buffer; trailers: string; whole: boolean; rest: Buffer } {
   const parts: Buffer[] = [];
   let at = from;
-  const cut = (): { payload: Buffer; trailers: string; whole: boolean; rest: Buffer } => ({ payload: Buffer.concat(parts), trailers: "", whole: false, rest: Buffer.alloc(0) });
+  const cut = (): { payload: Buffer; trailers: string; whole: boolean; rest: Buffer } => ({
+    payload: Buffer.concat(parts),
+    trailers: "",
+    whole: false,
+    rest: Buffer.alloc(0),
+  });
   for (;;) {
     const lineEnd = bytes.indexOf("\r\n", at);
     if (lineEnd === -1) {
-      if (!/^[0-9a-f]{0,16}\r?$/i.test(bytes.toString("latin1", at))) throw new Error(`no chunk size: ${bytes.toString("latin1", at, at + 80)}`);
+      if (!/^[0-9a-f]{0,16}\r?$/i.test(bytes.toString("latin1", at)))
+        throw new Error(`no chunk size: ${bytes.toString("latin1", at, at + 80)}`);
       return cut();
     }
     const line = bytes.toString("latin1", at, lineEnd);
@@ -75,7 +104,12 @@ function parseChunks(bytes: Buffer, from: number): { payload: Buffer; trailers: 
     if (size === 0) {
       const end = bytes.indexOf("\r\n", at) === at ? at + 2 : bytes.indexOf("\r\n\r\n", at) + 4;
       if (end < at + 2) return cut();
-      return { payload: Buffer.concat(parts), trailers: bytes.toString("latin1", at, end), whole: true, rest: bytes.subarray(end) };
+      return {
+        payload: Buffer.concat(parts),
+        trailers: bytes.toString("latin1", at, end),
+        whole: true,
+        rest: bytes.subarray(end),
+      };
     }
     parts.push(bytes.subarray(at, Math.min(at + size, bytes.length)));
     at += size;
@@ -97,12 +131,29 @@ export interface AskOptions {
   readonly contentType?: string;
 }
 
-export const aChat = (more: Readonly<Record<string, unknown>> = {}): Readonly<Record<string, unknown>> => ({ model: "m", stream: true, messages: [{ role: "user", content: "hi" }], ...more });
+export const aChat = (more: Readonly<Record<string, unknown>> = {}): Readonly<Record<string, unknown>> => ({
+  model: "m",
+  stream: true,
+  messages: [{ role: "user", content: "hi" }],
+  ...more,
+});
 
 /** The bytes of a request that asks for the connection to be closed behind the answer. */
 export function requestBytes(gateway: TestGateway, options: AskOptions = {}): Buffer {
-  const { method = "POST", path = "/v1/chat/completions", version = "1.1", headers = [], body = aChat(), contentType = "application/json" } = options;
-  const bytes = body === null ? null : Buffer.isBuffer(body) ? body : Buffer.from(typeof body === "string" ? body : JSON.stringify(body));
+  const {
+    method = "POST",
+    path = "/v1/chat/completions",
+    version = "1.1",
+    headers = [],
+    body = aChat(),
+    contentType = "application/json",
+  } = options;
+  const bytes =
+    body === null
+      ? null
+      : Buffer.isBuffer(body)
+        ? body
+        : Buffer.from(typeof body === "string" ? body : JSON.stringify(body));
   const lines = [
     `${method} ${path} HTTP/${version}`,
     "Host: gateway.test",

@@ -1,8 +1,10 @@
 import type { Socket } from "node:net";
+import { systemClock } from "../../../src/kernel/clock.ts";
 
 // Pieces of answers for engines that are written by hand.
 
-export const SSE_HEAD = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n";
+export const SSE_HEAD =
+  "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n";
 export const LAST_CHUNK = "0\r\n\r\n";
 
 export function aChunk(payload: string | Uint8Array): Buffer {
@@ -11,8 +13,14 @@ export function aChunk(payload: string | Uint8Array): Buffer {
 }
 
 export const anEvent = (body: unknown): string => `data: ${JSON.stringify(body)}\n\n`;
-export const aToken = (content: string): string => anEvent({ id: "c1", object: "chat.completion.chunk", choices: [{ index: 0, delta: { content }, finish_reason: null }] });
-export const aFinish = (reason = "stop"): string => anEvent({ id: "c1", object: "chat.completion.chunk", choices: [{ index: 0, delta: {}, finish_reason: reason }] });
+export const aToken = (content: string): string =>
+  anEvent({
+    id: "c1",
+    object: "chat.completion.chunk",
+    choices: [{ index: 0, delta: { content }, finish_reason: null }],
+  });
+export const aFinish = (reason = "stop"): string =>
+  anEvent({ id: "c1", object: "chat.completion.chunk", choices: [{ index: 0, delta: {}, finish_reason: reason }] });
 export const DONE = "data: [DONE]\n\n";
 
 export const jsonAnswer = (body: unknown, status = "200 OK"): string => {
@@ -28,7 +36,11 @@ export const aCompletion = (content = "well"): unknown => ({
 });
 
 /** Writes piece by piece, each in a turn of its own, so that each is likely to be a segment and a read of its own. */
-export function writeInTurns(socket: Socket, pieces: readonly (string | Uint8Array)[], done: () => void = () => {}): void {
+export function writeInTurns(
+  socket: Socket,
+  pieces: readonly (string | Uint8Array)[],
+  done: () => void = () => {},
+): void {
   const next = (at: number): void => {
     if (socket.destroyed) return;
     const piece = pieces[at];
@@ -39,7 +51,13 @@ export function writeInTurns(socket: Socket, pieces: readonly (string | Uint8Arr
 }
 
 /** Writes as the reader takes it, and says how much was written. */
-export function writeAsTaken(socket: Socket, piece: Uint8Array, times: number, onWritten: (bytes: number) => void, done: () => void): void {
+export function writeAsTaken(
+  socket: Socket,
+  piece: Uint8Array,
+  times: number,
+  onWritten: (bytes: number) => void,
+  done: () => void,
+): void {
   let left = times;
   const more = (): void => {
     while (left > 0 && !socket.destroyed) {
@@ -55,3 +73,15 @@ export function writeAsTaken(socket: Socket, piece: Uint8Array, times: number, o
   more();
 }
 
+/** A moment that lets what was written before arrive by itself. */
+export const soon = (then: () => void): void => void systemClock.after(20, then);
+
+/** Again and again until the socket closes. */
+export function repeatedly(socket: Socket, everyMs: number, what: () => void): void {
+  const next = (): void => {
+    if (socket.destroyed) return;
+    what();
+    systemClock.after(everyMs, next);
+  };
+  next();
+}
