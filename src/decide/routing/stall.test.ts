@@ -13,6 +13,7 @@ function judge(now: number, view: Partial<StallView>): StallVerdict {
     {
       running: 1,
       silentSince: s(0),
+      silenceTells: true,
       lastProgressAt: undefined,
       steps: null,
       stalled: false,
@@ -38,6 +39,13 @@ const rows: {
   },
   { name: "a request that waits for its first byte is no stall yet", now: 59, view: {}, expect: "unknown" },
   { name: "no byte for 60 s with a request running is a stall", now: 60, view: {}, expect: "stalled" },
+  { name: "where silence tells nothing, no byte for an hour is no stall", now: 3600, view: { silenceTells: false }, expect: "unknown" },
+  {
+    name: "a counter that stands tells where silence does not",
+    now: 30,
+    view: { silenceTells: false, steps: steps(0, 30) },
+    expect: "stalled",
+  },
   {
     name: "an event of any request shows progress",
     now: 100,
@@ -143,6 +151,7 @@ function watch(
       {
         running: 1,
         silentSince: lastProgressAt ?? s(0),
+        silenceTells: true,
         lastProgressAt,
         steps: readable ? seen : null,
         stalled: false,

@@ -17,6 +17,11 @@ export interface StallView {
    * Comments are no events.
    */
   readonly silentSince: MonoMs | undefined;
+  /**
+   * Whether silence alone speaks: a stream shows its work as it goes, a whole answer only at its end, however long that is in
+   * the making.
+   */
+  readonly silenceTells: boolean;
   /** The last complete event or byte of an answer from the endpoint, of any request. */
   readonly lastProgressAt: MonoMs | undefined;
   /** Null: the engine has no such counter, or it can't be read. */
@@ -38,7 +43,7 @@ export const STALL_RETRY_MS = 60_000;
 /**
  * Whether an endpoint makes progress, whatever its health page says.
  *
- *   - It is stalled when requests are running and none of them has had a complete event for `stallMs`.
+ *   - It is stalled when requests are running and none of them has had a complete event for `stallMs`, where silence tells.
  *   - A step counter that moves shows a working engine, however long no byte comes: a long prefill is no stall.
  *   - A step counter that is seen standing for 25 s while no byte comes shows the stall earlier.
  *   - A counter that can't be read counts for neither.
@@ -60,6 +65,6 @@ export function judgeStall(view: StallView, stallMs: number, now: MonoMs): Stall
     if (steps.seenAt - Math.max(steps.since, since) >= STEPS_STANDING_MS) return "stalled";
     if (now - steps.since < STEPS_STANDING_MS) return "moving";
   }
-  if (now - since >= stallMs) return "stalled";
+  if (now - since >= stallMs && view.silenceTells) return "stalled";
   return view.lastProgressAt !== undefined && view.lastProgressAt >= view.silentSince ? "moving" : "unknown";
 }

@@ -5,7 +5,7 @@ import { readBodyUsage, type BodyFacts } from "../../decide/http/body-usage.ts";
 import { forwardResponseHeaders } from "../../decide/http/forward-headers.ts";
 import type { TokenUsage } from "../../decide/http/token-usage.ts";
 import type { EndpointChoice } from "../../decide/routing/choose-endpoint.ts";
-import { mayRetryAttempt, type RetryCause } from "../../decide/routing/retry-policy.ts";
+import type { RetryCause } from "../../decide/routing/retry-policy.ts";
 import { streamSucceeded } from "../../decide/sse/stream-watcher.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
@@ -22,6 +22,7 @@ import { CallClock } from "./call-clock.ts";
 import type { CallDeps } from "./call-deps.ts";
 import { codeOfCause, limitMessage, messageForClient, refusalOf, retryCauseOf } from "./call-failure.ts";
 import { recordCall } from "./call-record.ts";
+import { CallTries } from "./call-tries.ts";
 import { ClientAnswer } from "./client-answer.ts";
 import { cutIfNotTaken, type ClientWriter } from "./client-writer.ts";
 import type { PreparedRequest } from "./prepared-request.ts";
@@ -60,6 +61,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   readonly streamEnd: RequestContext["route"]["streamEnd"];
   readonly mode: "engine" | "http";
   readonly removeUsageEvent: boolean;
+  readonly showsProgress: boolean;
   readonly rewritesAnswer: boolean;
 
   dispatchedAt: MonoMs;
@@ -71,12 +73,11 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   readonly #span: RequestSpan | null;
   readonly #onEnded: () => void;
   readonly #answer: ClientAnswer;
+  readonly #tries: CallTries;
   readonly #clock: CallClock;
   #request: PreparedRequest;
   #phase: "waiting" | "running" | "over" = "waiting";
   #attempt: Attempt | null = null;
-  #attempts = 0;
-  #tried: Set<string> | null = null;
   #slotHeld = false;
   #running = false;
   #usage: TokenUsage | null = null;
@@ -87,6 +88,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#context = context;
     this.#upstream = upstream;
     this.#request = request;
+    this.#tries = new CallTries(upstream, this, request.idempotent);
     this.#span = span;
     this.#onEnded = onEnded;
     this.#metrics = deps.metrics.forUpstream(upstream.settings.id);
@@ -100,6 +102,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.wantsChoice = request.wantsChoice;
     this.mode = upstream.settings.kind === "http" ? "http" : "engine";
     this.streamEnd = context.route.streamEnd;
+    this.showsProgress = request.wantsStream;
     this.removeUsageEvent = injectsUsage(upstream, request);
     this.rewritesAnswer = request.rewriteAnswer !== null;
     this.#answer = new ClientAnswer({
@@ -172,10 +175,19 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#end(code === "QUEUE_TIMEOUT" ? "queue_timeout" : "refused", code);
   }
 
-  /** The endpoint gives no sign of progress: a call whose client has seen nothing of an answer goes elsewhere. */
+  // The endpoint gives no sign of progress: a call whose client has seen nothing of an answer goes elsewhere. Where nobody
+  // else can take it, it stays until its own limits: a slow engine may still answer, and nothing is won by leaving it.
   onStalled(): void {
+    const { endpoint } = this;
     const attempt = this.#attempt;
-    if (this.#phase === "running" && attempt !== null && !attempt.committed) this.#giveUp(attempt, { kind: "stalled" }, "the endpoint is stalled");
+    if (this.#phase !== "running" || endpoint === null || attempt === null || attempt.committed) return;
+    const cause: RetryCause = { kind: "stalled" };
+    const now = this.#deps.clock.mono();
+    const next = this.#tries.mayRetry(cause, now).kind === "retry" ? this.#tries.other(endpoint, now) : null;
+    if (next === null) return;
+    this.#leaveAttempt(attempt, endpoint, cause, now);
+    this.#metrics.retried(cause.kind);
+    this.#dispatch(next, false);
   }
 
   /** The gateway's drain time is over. */
@@ -254,7 +266,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#answer.choice = this.choice;
     this.dispatchedAt = this.#deps.clock.mono();
     this.#clock.lastProgressAt = undefined;
-    this.#attempts += 1;
+    this.#tries.count += 1;
     this.#running = true;
     this.#upstream.enterEndpoint(endpoint, this);
     this.#span?.event("yardmaster.connect", this.#deps.clock.wall());
@@ -273,18 +285,9 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     const now = this.#deps.clock.mono();
     const endpoint = this.endpoint;
     if (endpoint === null) throw new Error("a try without an endpoint failed");
-    attempt.abandon();
-    this.#attempt = null;
-    this.#leaveEndpoint(endpoint, cause.kind === "stalled", true);
-    this.#upstream.onResult(endpoint, cause, now);
-    const decision = mayRetryAttempt({
-      cause,
-      idempotent: this.#request.idempotent,
-      retries: this.#attempts - 1,
-      retriesMax: this.#upstream.settings.retry.retriesMax,
-      budget: this.#upstream.budget.mayRetry(now),
-    });
-    const next = decision.kind === "giveUp" ? null : decision.on === "same" && !endpoint.draining ? this.#upstream.bookAgain(endpoint) : this.#pickOther(endpoint, now);
+    this.#leaveAttempt(attempt, endpoint, cause, now);
+    const decision = this.#tries.mayRetry(cause, now);
+    const next = decision.kind === "giveUp" ? null : decision.on === "same" && !endpoint.draining ? this.#upstream.bookAgain(endpoint) : this.#tries.other(endpoint, now);
     if (next !== null) {
       this.#metrics.retried(cause.kind);
       this.#dispatch(next, decision.kind === "retry" && decision.on === "same");
@@ -292,15 +295,14 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     }
     if (decision.kind === "giveUp" && decision.why === "budget") this.#metrics.retryBudgetExhausted.inc();
     if (answer !== undefined) this.#passErrorAnswer(answer.head, answer.body);
-    else this.#fail(codeOfCause(cause), message, cause.kind === "stalled" ? "upstream_timeout" : "upstream_failed", messageForClient(cause, message));
+    else this.#fail(codeOfCause(cause), message, "upstream_failed", messageForClient(cause, message));
   }
 
-  #pickOther(failed: Endpoint, now: MonoMs): Endpoint | null {
-    this.#tried ??= new Set();
-    this.#tried.add(failed.id);
-    const next = this.#upstream.rebook(this, this.#tried);
-    if (next !== null) this.#upstream.budget.onRetry(now);
-    return next;
+  #leaveAttempt(attempt: Attempt, endpoint: Endpoint, cause: RetryCause, now: MonoMs): void {
+    attempt.abandon();
+    this.#attempt = null;
+    this.#leaveEndpoint(endpoint, cause.kind === "stalled", true);
+    this.#upstream.onResult(endpoint, cause, now);
   }
 
   /** The engine's own error goes on as it is, in a shape that clients can read. */
@@ -440,7 +442,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       usage: this.#usage,
       bytesIn: this.bytes,
       bytesOut: this.writer.bytesOut,
-      attempts: this.#attempts,
+      attempts: this.#tries.count,
       span: this.#span,
     });
     cutIfNotTaken(this.#context.res, this.#deps.clock, this.#deps.wheel, this.#upstream.settings.timeouts.writeStallMs, () => this.#metrics.clientStalls.inc());
@@ -490,7 +492,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       upstream: this.#upstream.settings.id,
       endpoint: this.endpoint?.id ?? null,
       code,
-      attempts: this.#attempts,
+      attempts: this.#tries.count,
       // An engine may repeat in its words what it was given to let us in.
       message: this.#upstream.settings.engineKey?.maskIn(message) ?? message,
     });

@@ -280,6 +280,7 @@ export class EndpointWatch {
       {
         running: endpoint.running.size,
         silentSince: endpoint.silentSince,
+        silenceTells: this.#silenceTells(now),
         lastProgressAt: endpoint.lastProgressAt,
         steps: endpoint.steps,
         stalled: endpoint.stalled,
@@ -294,12 +295,22 @@ export class EndpointWatch {
       endpoint.breaker.trip("stalled", "no progress with requests in flight", now);
       this.#deps.log.warn("endpoint.stalled", { upstream: this.#upstream.settings.id, endpoint: endpoint.id, in_flight: endpoint.inFlight });
       this.#upstream.roomChanged();
-      for (const call of [...endpoint.running]) call.onStalled();
     } else if (verdict !== "stalled" && endpoint.stalled) {
       endpoint.stalled = false;
       endpoint.stalledSince = undefined;
       this.#deps.log.info("endpoint.moving", { upstream: this.#upstream.settings.id, endpoint: endpoint.id });
       this.#upstream.roomChanged();
     }
+    if (endpoint.stalled) for (const call of [...endpoint.running]) call.onStalled();
+  }
+
+  /**
+   * Where only whole answers are under way, a mute engine and one that is long at work look the same. While another endpoint
+   * can serve, the safe side is to take it out; else it is to leave it in. An upstream of kind http may do anything for long.
+   */
+  #silenceTells(now: MonoMs): boolean {
+    for (const call of this.#endpoint.running) if (call.showsProgress) return true;
+    if (this.#upstream.settings.kind === "http") return false;
+    return this.#upstream.endpoints.some((other) => other !== this.#endpoint && other.stateName(now) === "in_rotation");
   }
 }

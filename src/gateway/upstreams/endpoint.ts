@@ -13,7 +13,9 @@ export interface RunningCall {
   readonly dispatchedAt: MonoMs;
   /** Time of the last complete event (streams) or read; undefined before the first. */
   readonly lastProgressAt: MonoMs | undefined;
-  /** The endpoint is stalled: a call that has shown nothing to its client goes elsewhere; others stay. */
+  /** Its answer comes bit by bit, so that silence says something. */
+  readonly showsProgress: boolean;
+  /** The endpoint is stalled: a call that has shown nothing to its client goes elsewhere if it can; others stay. Said again as long as it is. */
   onStalled(): void;
 }
 

@@ -1,0 +1,39 @@
+import { mayRetryAttempt, type RetryCause, type RetryDecision } from "../../decide/routing/retry-policy.ts";
+import type { MonoMs } from "../../kernel/clock.ts";
+import type { Endpoint } from "../upstreams/endpoint.ts";
+import type { SlotSeeker, Upstream } from "../upstreams/upstream.ts";
+
+/** How often and where one call has been tried, and whether and where it may be tried again. */
+export class CallTries {
+  readonly #upstream: Upstream;
+  readonly #seeker: SlotSeeker;
+  readonly #idempotent: boolean;
+  #failedOn: Set<string> | null = null;
+  /** Tries so far. */
+  count = 0;
+
+  constructor(upstream: Upstream, seeker: SlotSeeker, idempotent: boolean) {
+    this.#upstream = upstream;
+    this.#seeker = seeker;
+    this.#idempotent = idempotent;
+  }
+
+  mayRetry(cause: RetryCause, now: MonoMs): RetryDecision {
+    return mayRetryAttempt({
+      cause,
+      idempotent: this.#idempotent,
+      retries: this.count - 1,
+      retriesMax: this.#upstream.settings.retry.retriesMax,
+      budget: this.#upstream.budget.mayRetry(now),
+    });
+  }
+
+  /** Another endpoint, booked, and the retry charged to the budget; null when none can take it now. */
+  other(failed: Endpoint, now: MonoMs): Endpoint | null {
+    this.#failedOn ??= new Set();
+    this.#failedOn.add(failed.id);
+    const next = this.#upstream.rebook(this.#seeker, this.#failedOn);
+    if (next !== null) this.#upstream.budget.onRetry(now);
+    return next;
+  }
+}
