@@ -225,8 +225,10 @@ test(
         body: aTask({ tokens: 2 }, {}, "told"),
       });
       await told.received(": queue position=4 ");
-      // Who comes later with precedence must not make the told place worse.
-      const before = Array.from({ length: 2 }, () => startCall(gateway, { body: aTask() }));
+      // Another key's calls, whose turns come before, must not make the told place worse.
+      const before = Array.from({ length: 2 }, () =>
+        startCall(gateway, { key: gateway.keys.admin, body: aTask({ tokens: 2, delayBetweenMs: 900 }) }),
+      );
       const silent = startCall(gateway, { body: aTask({ tokens: 2 }, {}, "silent") });
       await eventually(
         "seven wait",
