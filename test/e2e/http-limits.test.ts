@@ -11,7 +11,16 @@ const CAP = 1024 * 1024;
 let engine: SimEngine;
 let gateway: TestGateway;
 before(async () => {
-  engine = await startSimEngine({ models: ["m"], dialect: "vllm", slots: 8, prefillTps: 0, decodeTps: 0, seed: 1, clock: systemClock, contextTokens: 10_000_000 });
+  engine = await startSimEngine({
+    models: ["m"],
+    dialect: "vllm",
+    slots: 8,
+    prefillTps: 0,
+    decodeTps: 0,
+    seed: 1,
+    clock: systemClock,
+    contextTokens: 10_000_000,
+  });
   gateway = await startTestGateway({
     file: { max_body_bytes: CAP, max_buffered_bytes: 16 * CAP },
     upstreams: [{ id: "u", engine: "vllm", models: ["m"], slots: 8, endpoints: [{ url: engine.url }] }],
@@ -24,8 +33,13 @@ after(async () => {
 
 const chat = (more = ""): string => `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"hi"}]${more}}`;
 const auth = (): string => `Host: g\r\nAuthorization: ${gateway.auth["authorization"]}\r\n`;
-const head = (more: string, path = "/v1/chat/completions"): string => `POST ${path} HTTP/1.1\r\n${auth()}Content-Type: application/json\r\n${more}\r\n`;
-const withLength = (body: string | Buffer, more = ""): Buffer => Buffer.concat([Buffer.from(head(`${more}Content-Length: ${Buffer.byteLength(body)}\r\n`), "latin1"), Buffer.from(body as string)]);
+const head = (more: string, path = "/v1/chat/completions"): string =>
+  `POST ${path} HTTP/1.1\r\n${auth()}Content-Type: application/json\r\n${more}\r\n`;
+const withLength = (body: string | Buffer, more = ""): Buffer =>
+  Buffer.concat([
+    Buffer.from(head(`${more}Content-Length: ${Buffer.byteLength(body)}\r\n`), "latin1"),
+    Buffer.from(body as string),
+  ]);
 const codeOf = (answer: { payload: Buffer }): string => JSON.parse(answer.payload.toString()).error.code;
 
 async function send(bytes: string | Buffer): Promise<HeardAnswer> {
@@ -33,7 +47,8 @@ async function send(bytes: string | Buffer): Promise<HeardAnswer> {
   await client.write(bytes);
   return await heard(client);
 }
-const get = (target: string, more = ""): Promise<HeardAnswer> => send(`GET ${target} HTTP/1.1\r\n${auth()}Connection: close\r\n${more}\r\n`);
+const get = (target: string, more = ""): Promise<HeardAnswer> =>
+  send(`GET ${target} HTTP/1.1\r\n${auth()}Connection: close\r\n${more}\r\n`);
 
 /** A chat of exactly this many bytes. */
 const chatOf = (bytes: number): string => {
@@ -46,17 +61,28 @@ const chatOf = (bytes: number): string => {
 test("two good requests in one piece are answered in order, the second one after the first [80.D18]", async () => {
   const before = engine.ledger().opened;
   using client = await RawClient.connect(gateway.port);
-  await client.write(Buffer.concat([withLength(chat(), "X-Request-Id: one\r\n"), withLength(chat(), "X-Request-Id: two\r\nConnection: close\r\n")]));
+  await client.write(
+    Buffer.concat([
+      withLength(chat(), "X-Request-Id: one\r\n"),
+      withLength(chat(), "X-Request-Id: two\r\nConnection: close\r\n"),
+    ]),
+  );
   const first = parseAnswer(await client.readToEnd());
   const second = parseAnswer(first.rest);
-  assert.deepEqual([headerOf(first, "x-request-id"), headerOf(second, "x-request-id"), second.rest.length], ["one", "two", 0]);
+  assert.deepEqual(
+    [headerOf(first, "x-request-id"), headerOf(second, "x-request-id"), second.rest.length],
+    ["one", "two", 0],
+  );
   assert.equal(engine.ledger().opened, before + 2);
 });
 
 const REFUSED: readonly (readonly [string, () => string | Buffer])[] = [
   ["without a key", () => "GET /v1/models HTTP/1.1\r\nHost: g\r\n\r\n"],
   ["with a wrong key", () => "GET /v1/models HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer no\r\n\r\n"],
-  ["with a body and no key", () => `POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: ${chat().length}\r\n\r\n${chat()}`],
+  [
+    "with a body and no key",
+    () => `POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: ${chat().length}\r\n\r\n${chat()}`,
+  ],
   ["to no route", () => `GET /nothing HTTP/1.1\r\n${auth()}\r\n`],
   ["with another method", () => `PUT /v1/models HTTP/1.1\r\n${auth()}Content-Length: 2\r\n\r\nxx`],
   ["with a bad path", () => `GET /v1/../admin HTTP/1.1\r\n${auth()}\r\n`],
@@ -96,12 +122,35 @@ test("a hundred headers pass, one more is 431; 16 KiB of them and one byte more 
 
 test("a Host that is more than a host and port, an absolute target and every trick with the path is 400, and reaches neither the admin routes nor an engine [80.D6]", async () => {
   const before = engine.ledger().opened;
-  const asAdmin = (target: string, host = "g"): Promise<HeardAnswer> => send(`GET ${target} HTTP/1.1\r\nHost: ${host}\r\nAuthorization: Bearer ${gateway.keys.admin}\r\nConnection: close\r\n\r\n`);
+  const asAdmin = (target: string, host = "g"): Promise<HeardAnswer> =>
+    send(
+      `GET ${target} HTTP/1.1\r\nHost: ${host}\r\nAuthorization: Bearer ${gateway.keys.admin}\r\nConnection: close\r\n\r\n`,
+    );
   assert.equal((await asAdmin("/admin/keys")).status, 200);
-  for (const host of ["a/admin?x", "a#b", "user@a", "a b", "", "a:b", "[::1", "a,b", "a\\b"]) assert.equal((await asAdmin("/v1/models", host)).status, 400, `host ${host}`);
+  for (const host of ["a/admin?x", "a#b", "user@a", "a b", "", "a:b", "[::1", "a,b", "a\\b"])
+    assert.equal((await asAdmin("/v1/models", host)).status, 400, `host ${host}`);
   for (const target of [
-    "http://g/admin/keys", "//admin/keys", "/v1//models", "/v1/../admin/keys", "/v1/./models", "/v1/%2e%2e/admin/keys", "/v1/%2E%2e%2fadmin/keys", "/v1/..%2fadmin%2fkeys", "/v1/..;/admin/keys",
-    "/v1/models;x=1", "/v1\\..\\admin\\keys", "/v1/%5c..%5cadmin", "/admin%00/keys", "/admin/keys%0d%0aX: y", "/admin/keys%", "/admin/keys%zz", "/v1/%c0%ae%c0%ae/admin", "/admin/keys#x", "*", "admin/keys", "/admin%2fkeys",
+    "http://g/admin/keys",
+    "//admin/keys",
+    "/v1//models",
+    "/v1/../admin/keys",
+    "/v1/./models",
+    "/v1/%2e%2e/admin/keys",
+    "/v1/%2E%2e%2fadmin/keys",
+    "/v1/..%2fadmin%2fkeys",
+    "/v1/..;/admin/keys",
+    "/v1/models;x=1",
+    "/v1\\..\\admin\\keys",
+    "/v1/%5c..%5cadmin",
+    "/admin%00/keys",
+    "/admin/keys%0d%0aX: y",
+    "/admin/keys%",
+    "/admin/keys%zz",
+    "/v1/%c0%ae%c0%ae/admin",
+    "/admin/keys#x",
+    "*",
+    "admin/keys",
+    "/admin%2fkeys",
   ]) {
     const answer = await asAdmin(target);
     assert.equal(answer.status, 400, target);
@@ -114,7 +163,8 @@ test("a Host that is more than a host and port, an absolute target and every tri
 });
 
 test("CR, LF, NUL and bytes beyond ASCII in a header are refused, and in names of a body they split no log line and no header [80.D16]", async () => {
-  for (const value of ["a\rb", "a\0b", "a\x80b", "a\xffb", "\xe9", "a\x7fb", "a\x1bb"]) assert.equal((await get("/v1/models", `X-A: ${value}\r\n`)).status, 400, JSON.stringify(value));
+  for (const value of ["a\rb", "a\0b", "a\x80b", "a\xffb", "\xe9", "a\x7fb", "a\x1bb"])
+    assert.equal((await get("/v1/models", `X-A: ${value}\r\n`)).status, 400, JSON.stringify(value));
   for (const name of ["a\\r\\nX-Evil: 1", "a\\n2026-01-01 ERROR forged", "\\u001b[31m", "\\u2028", "\\u0000"]) {
     const answer = await send(withLength(`{"model":"${name}"}`, "Connection: close\r\n"));
     assert.equal(answer.status, 404);
@@ -140,11 +190,26 @@ const chunkedOf = (body: string, chunk = 64 * 1024): string => {
 test("a body at the limit passes unchanged, with a length and chunked; one byte more is a JSON 413 that names the limit and is read by the client [80.G13]", async () => {
   const before = engine.ledger().entries.length;
   assert.equal((await send(withLength(chatOf(CAP), "Connection: close\r\n"))).status, 200);
-  assert.equal((await send(head("Connection: close\r\nTransfer-Encoding: chunked\r\n") + chunkedOf(chatOf(CAP)))).status, 200);
-  assert.deepEqual(engine.ledger().entries.slice(before).map((entry) => entry.bodyBytes), [CAP, CAP]);
-  for (const bytes of [withLength(chatOf(CAP + 1)), Buffer.from(head("Transfer-Encoding: chunked\r\n") + chunkedOf(chatOf(CAP + 1)))]) {
+  assert.equal(
+    (await send(head("Connection: close\r\nTransfer-Encoding: chunked\r\n") + chunkedOf(chatOf(CAP)))).status,
+    200,
+  );
+  assert.deepEqual(
+    engine
+      .ledger()
+      .entries.slice(before)
+      .map((entry) => entry.bodyBytes),
+    [CAP, CAP],
+  );
+  for (const bytes of [
+    withLength(chatOf(CAP + 1)),
+    Buffer.from(head("Transfer-Encoding: chunked\r\n") + chunkedOf(chatOf(CAP + 1))),
+  ]) {
     const answer = await send(bytes);
-    assert.deepEqual([answer.status, codeOf(answer), headerOf(answer, "content-type")], [413, "BODY_TOO_LARGE", "application/json"]);
+    assert.deepEqual(
+      [answer.status, codeOf(answer), headerOf(answer, "content-type")],
+      [413, "BODY_TOO_LARGE", "application/json"],
+    );
     assert.match(answer.text, new RegExp(String(CAP)));
   }
   assert.equal(engine.ledger().entries.length, before + 2);
@@ -163,7 +228,11 @@ for (const framing of ["Content-Length: 9000000\r\n", "Transfer-Encoding: chunke
     if (!framing.startsWith("Content")) await client.write("0\r\n\r\n");
     const answer = await heard(client);
     assert.deepEqual([answer.status, codeOf(answer), answer.ending], [413, "BODY_TOO_LARGE", "closed"]);
-    await eventually("no body held", () => gateway.metric("yardmaster_buffered_bytes"), (bytes) => bytes === 0);
+    await eventually(
+      "no body held",
+      () => gateway.metric("yardmaster_buffered_bytes"),
+      (bytes) => bytes === 0,
+    );
   });
 }
 
@@ -199,25 +268,44 @@ test("a body that is no JSON object with a model is a 400 in OpenAI's shape, at 
     const answer = await send(withLength(body, "Connection: close\r\n"));
     assert.equal(answer.status, status, name);
     const { error } = JSON.parse(answer.text);
-    assert.deepEqual([typeof error.message, typeof error.code, error.type], ["string", "string", "invalid_request_error"], name);
+    assert.deepEqual(
+      [typeof error.message, typeof error.code, error.type],
+      ["string", "string", "invalid_request_error"],
+      name,
+    );
   }
   assert.equal(engine.ledger().opened, before);
-  for (const family of ["in_flight", "waiting"]) assert.equal(await gateway.metric(`yardmaster_${family}{upstream="u",class="interactive"}`), 0, family);
+  for (const family of ["in_flight", "waiting"])
+    assert.equal(await gateway.metric(`yardmaster_${family}{upstream="u",class="interactive"}`), 0, family);
 });
 
 test("a million keys, lone surrogates, __proto__ and odd values of stream go to the engine as they are, for it to judge [80.G13 80.D10]", async () => {
   const many = Array.from({ length: 80_000 }, (_, at) => `"k${at}":${at % 10}`).join(",");
-  for (const more of [`,${many}`, ',"a":"\\ud800"', ',"__proto__":{"stream":true}', ',"constructor":{"prototype":{"x":1}}', ',"stream":"false"', ',"stream":1', ',"n":1e400']) {
+  for (const more of [
+    `,${many}`,
+    ',"a":"\\ud800"',
+    ',"__proto__":{"stream":true}',
+    ',"constructor":{"prototype":{"x":1}}',
+    ',"stream":"false"',
+    ',"stream":1',
+    ',"n":1e400',
+  ]) {
     const body = chat(more);
     const answer = await send(withLength(body, "Connection: close\r\n"));
-    assert.ok(answer.status === 200 || answer.status === 400 || answer.status === 422, `${more.slice(0, 40)}: ${answer.status}`);
+    assert.ok(
+      answer.status === 200 || answer.status === 400 || answer.status === 422,
+      `${more.slice(0, 40)}: ${answer.status}`,
+    );
     assert.equal(engine.ledger().entries.at(-1)!.bodyBytes, body.length, more.slice(0, 40));
   }
   assert.equal(({} as Record<string, unknown>)["stream"], undefined);
 });
 
 test("probes are answered while hostile bodies come, for none of them holds up the event loop [80.G13]", async () => {
-  const nasty = withLength(`{"model":"absent","a":${"[".repeat(60)}${'"\\u0061",'.repeat(100_000)}1${"]".repeat(60)}}`, "Connection: close\r\n");
+  const nasty = withLength(
+    `{"model":"absent","a":${"[".repeat(60)}${'"\\u0061",'.repeat(100_000)}1${"]".repeat(60)}}`,
+    "Connection: close\r\n",
+  );
   let running = true;
   let probes = 0;
   const probing = (async () => {

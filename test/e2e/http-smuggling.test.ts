@@ -10,8 +10,18 @@ import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 let engine: SimEngine;
 let gateway: TestGateway;
 before(async () => {
-  engine = await startSimEngine({ models: ["m"], dialect: "vllm", slots: 8, prefillTps: 0, decodeTps: 0, seed: 1, clock: systemClock });
-  gateway = await startTestGateway({ upstreams: [{ id: "u", engine: "vllm", models: ["m"], slots: 8, endpoints: [{ url: engine.url }] }] });
+  engine = await startSimEngine({
+    models: ["m"],
+    dialect: "vllm",
+    slots: 8,
+    prefillTps: 0,
+    decodeTps: 0,
+    seed: 1,
+    clock: systemClock,
+  });
+  gateway = await startTestGateway({
+    upstreams: [{ id: "u", engine: "vllm", models: ["m"], slots: 8, endpoints: [{ url: engine.url }] }],
+  });
 });
 after(async () => {
   await gateway.stop();
@@ -19,8 +29,10 @@ after(async () => {
 });
 
 const BODY = JSON.stringify({ model: "m", max_tokens: 1, messages: [{ role: "user", content: "hi" }] });
-const lines = (id: string): string => `Host: g\r\nAuthorization: ${gateway.auth["authorization"]}\r\nContent-Type: application/json\r\nX-Request-Id: ${id}\r\n`;
-const aRequest = (id: string, more = ""): string => `POST /v1/chat/completions HTTP/1.1\r\n${lines(id)}${more}Content-Length: ${BODY.length}\r\n\r\n${BODY}`;
+const lines = (id: string): string =>
+  `Host: g\r\nAuthorization: ${gateway.auth["authorization"]}\r\nContent-Type: application/json\r\nX-Request-Id: ${id}\r\n`;
+const aRequest = (id: string, more = ""): string =>
+  `POST /v1/chat/completions HTTP/1.1\r\n${lines(id)}${more}Content-Length: ${BODY.length}\r\n\r\n${BODY}`;
 const reached = (id: string): number => engine.ledger().entries.filter((entry) => entry.id === id).length;
 
 /** Every answer on the connection, until it ends or the number is reached. */
@@ -44,7 +56,11 @@ async function answersOf(bytes: string, count: number): Promise<{ answers: Parse
 }
 
 for (const [index, shape] of SMUGGLING_SHAPES.entries()) {
-  const verdict = { refused: "refused, and nothing behind it is read", accepted: "one request, and the marked one a second", swallowed: "one request with the marked one as its unread body" }[shape.outcome];
+  const verdict = {
+    refused: "refused, and nothing behind it is read",
+    accepted: "one request, and the marked one a second",
+    swallowed: "one request with the marked one as its unread body",
+  }[shape.outcome];
   test(`${JSON.stringify(shape.name)} is ${verdict} [10.X2 80.G14 80.C34 80.C36 80.D13 80.D14 80.D15]`, async () => {
     const [first, second] = [`first-${index}`, `marked-${index}`];
     const marked = aRequest(second, "Connection: close\r\n");
@@ -52,7 +68,10 @@ for (const [index, shape] of SMUGGLING_SHAPES.entries()) {
     if (shape.outcome === "swallowed") {
       // A third request shows where the gateway takes the first one to end.
       const { answers } = await answersOf(bytes + aRequest(`third-${index}`, "Connection: close\r\n"), Infinity);
-      assert.deepEqual(answers.map((answer) => answer.status), [200, 200]);
+      assert.deepEqual(
+        answers.map((answer) => answer.status),
+        [200, 200],
+      );
       assert.deepEqual([reached(second), reached(`third-${index}`)], [0, 1]);
       return;
     }
@@ -64,7 +83,10 @@ for (const [index, shape] of SMUGGLING_SHAPES.entries()) {
       assert.equal(typeof JSON.parse(answers[0]!.payload.toString()).error.code, "string");
       assert.deepEqual([reached(first), reached(second)], [0, 0]);
     } else {
-      assert.deepEqual(answers.map((answer) => answer.status), [200, 200]);
+      assert.deepEqual(
+        answers.map((answer) => answer.status),
+        [200, 200],
+      );
       assert.deepEqual([reached(first), reached(second)], [1, 1]);
     }
   });

@@ -7,12 +7,35 @@ import { RawClient } from "../../src/testing/raw-client.ts";
 import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 /** Names that an operator may write into the file, each with something that a page, a log or a terminal may choke on. */
-const NAMES = ["org/model", "org/model:Q4", "/models/x", "modèle", "a b", "..%2f", "a\"b\\c\n}", "<script>alert(1)</script>", "\u001b]0;owned\u0007", "模型-😀", "x".repeat(256), "100%", "a//b", "a?b#c"];
+const NAMES = [
+  "org/model",
+  "org/model:Q4",
+  "/models/x",
+  "modèle",
+  "a b",
+  "..%2f",
+  'a"b\\c\n}',
+  "<script>alert(1)</script>",
+  "\u001b]0;owned\u0007",
+  "模型-😀",
+  "x".repeat(256),
+  "100%",
+  "a//b",
+  "a?b#c",
+];
 
 let engine: SimEngine;
 let gateway: TestGateway;
 before(async () => {
-  engine = await startSimEngine({ models: NAMES, dialect: "vllm", slots: 8, prefillTps: 0, decodeTps: 0, seed: 1, clock: systemClock });
+  engine = await startSimEngine({
+    models: NAMES,
+    dialect: "vllm",
+    slots: 8,
+    prefillTps: 0,
+    decodeTps: 0,
+    seed: 1,
+    clock: systemClock,
+  });
   gateway = await startTestGateway({
     file: { metrics: { public: false } },
     upstreams: [{ id: "u", engine: "vllm", models: NAMES, slots: 8, endpoints: [{ url: engine.url }] }],
@@ -30,13 +53,22 @@ const chat = async (model: unknown): Promise<Response> =>
     body: JSON.stringify({ model, max_tokens: 1, messages: [{ role: "user", content: "hi" }] }),
   });
 
-async function getJson(path: string): Promise<{ status: number; json: any }> {
+/** What is looked at of the pages that are asked for. */
+interface Page {
+  readonly id?: string;
+  readonly data?: readonly { readonly id: string }[];
+  readonly error?: { readonly code: string };
+}
+
+async function getJson(path: string): Promise<{ status: number; json: Page }> {
   const answer = await fetch(gateway.url + path, { headers: gateway.auth });
-  return { status: answer.status, json: await answer.json() };
+  return { status: answer.status, json: (await answer.json()) as Page };
 }
 
 async function page(accept = "text/plain"): Promise<string> {
-  const answer = await fetch(`${gateway.url}/metrics`, { headers: { authorization: `Bearer ${gateway.keys.metrics}`, accept } });
+  const answer = await fetch(`${gateway.url}/metrics`, {
+    headers: { authorization: `Bearer ${gateway.keys.metrics}`, accept },
+  });
   assert.equal(answer.status, 200);
   return answer.text();
 }
@@ -44,13 +76,15 @@ const seriesOf = (text: string): string[] => text.split("\n").filter((line) => l
 
 test("each listed model, whatever its name, is found by its id, encoded or raw where a target can hold it, and answers a chat under it; an unknown one is 404 MODEL_UNKNOWN, told apart from an unknown route [80.D6 80.D36]", async () => {
   const { json: list } = await getJson("/v1/models");
-  assert.deepEqual(list.data.map((card: { id: string }) => card.id).toSorted(), NAMES.toSorted());
+  assert.deepEqual(list.data?.map((card) => card.id).toSorted(), NAMES.toSorted());
   const raw = async (target: string): Promise<string> => {
     using client = await RawClient.connect(gateway.port);
-    await client.write(`GET ${target} HTTP/1.1\r\nHost: g\r\nAuthorization: ${gateway.auth["authorization"]}\r\nConnection: close\r\n\r\n`);
+    await client.write(
+      `GET ${target} HTTP/1.1\r\nHost: g\r\nAuthorization: ${gateway.auth["authorization"]}\r\nConnection: close\r\n\r\n`,
+    );
     return (await client.readToEnd()).toString();
   };
-  for (const { id } of list.data as { id: string }[]) {
+  for (const { id } of list.data ?? []) {
     // A control character in a path is refused on every route; such a model is still listed and served.
     if (!/\p{Cc}/u.test(id)) {
       assert.equal((await getJson(`/v1/models/${encodeURIComponent(id)}`)).json.id, id);
@@ -61,11 +95,15 @@ test("each listed model, whatever its name, is found by its id, encoded or raw w
     assert.equal(answer.status, 200, `${id}: ${await answer.text()}`);
     assert.equal(engine.ledger().opened, before + 1, id);
   }
-  for (const [path, code] of [["/v1/models/org%2Fabsent", "MODEL_UNKNOWN"], ["/v2/models/absent", "ROUTE_UNKNOWN"]] as const) {
+  for (const [path, code] of [
+    ["/v1/models/org%2Fabsent", "MODEL_UNKNOWN"],
+    ["/v2/models/absent", "ROUTE_UNKNOWN"],
+  ] as const) {
     const { status, json } = await getJson(path);
-    assert.deepEqual([status, json.error.code], [404, code]);
+    assert.deepEqual([status, json.error?.code], [404, code]);
   }
-  for (const target of ["/v1/models/../../admin/keys", "/v1/models/..%2f..%2fadmin%2fkeys", "/v1/models/%2e%2e/x"]) assert.match(await raw(target), /^HTTP\/1\.1 400 /, target);
+  for (const target of ["/v1/models/../../admin/keys", "/v1/models/..%2f..%2fadmin%2fkeys", "/v1/models/%2e%2e/x"])
+    assert.match(await raw(target), /^HTTP\/1\.1 400 /, target);
 });
 
 test("a thousand names, ids and agents that clients make up leave the metrics page as long as it was, valid, and without any of them [80.D38 10.O2]", async () => {
@@ -82,21 +120,36 @@ test("a thousand names, ids and agents that clients make up leave the metrics pa
         await answer.text();
       }),
     );
-    for (const [path, headers] of [[`/v1/made-up-${round}`, {}], [`/nothing-${round}`, {}], ["/v1/models", { "user-agent": `made-up-${round}`, "x-request-id": `made-up-${round}` }]] as const) await (await fetch(gateway.url + path, { headers: { ...gateway.auth, ...headers } })).text();
+    for (const [path, headers] of [
+      [`/v1/made-up-${round}`, {}],
+      [`/nothing-${round}`, {}],
+      ["/v1/models", { "user-agent": `made-up-${round}`, "x-request-id": `made-up-${round}` }],
+    ] as const)
+      await (await fetch(gateway.url + path, { headers: { ...gateway.auth, ...headers } })).text();
   }
   const text = await page();
   const after = seriesOf(text);
   assert.ok(after.length - before <= 5, `${before} then ${after.length}`);
   assert.ok(after.length <= 2_000);
-  for (const word of ["made-up", "nothing-", "test-client", "test-admin", "CANARY", "org/model", "script", "req-"]) assert.ok(!text.includes(word), word);
+  for (const word of ["made-up", "nothing-", "test-client", "test-admin", "CANARY", "org/model", "script", "req-"])
+    assert.ok(!text.includes(word), word);
   // Both throw on the first line that is not by the rules.
   assert.ok(parsePrometheus(text).length > 10);
   assert.ok(parseOpenMetrics(await page("application/openmetrics-text")).length > 10);
 });
 
 test("the metrics page needs a key with the role for it where it is not on loopback only, and says nothing to others [80.D38 60.K2]", async () => {
-  for (const [key, status] of [[undefined, 401], ["wrong", 401], [gateway.keys.client, 403], [gateway.keys.agent, 403], [gateway.keys.metrics, 200], [gateway.keys.operator, 200]] as const) {
-    const answer = await fetch(`${gateway.url}/metrics`, { headers: key === undefined ? {} : { authorization: `Bearer ${key}` } });
+  for (const [key, status] of [
+    [undefined, 401],
+    ["wrong", 401],
+    [gateway.keys.client, 403],
+    [gateway.keys.agent, 403],
+    [gateway.keys.metrics, 200],
+    [gateway.keys.operator, 200],
+  ] as const) {
+    const answer = await fetch(`${gateway.url}/metrics`, {
+      headers: key === undefined ? {} : { authorization: `Bearer ${key}` },
+    });
     assert.equal(answer.status, status);
     if (status !== 200) assert.ok(!(await answer.text()).includes("yardmaster_"));
   }
@@ -119,18 +172,41 @@ test("hostile names are data wherever they are shown: JSON that is not sniffed, 
 });
 
 test("a request of a hundred bytes costs one slot and one engine call, and what it asks of the engine ends with its deadline [80.D37]", async () => {
-  const small = await startTestGateway({ upstreams: [{ id: "u", engine: "vllm", models: ["org/model"], slots: 2, timeouts: { total_s: 0.5 }, retry: { attempts: 0 }, endpoints: [{ url: engine.url }] }] });
+  const small = await startTestGateway({
+    upstreams: [
+      {
+        id: "u",
+        engine: "vllm",
+        models: ["org/model"],
+        slots: 2,
+        timeouts: { total_s: 0.5 },
+        retry: { attempts: 0 },
+        endpoints: [{ url: engine.url }],
+      },
+    ],
+  });
   try {
     engine.script({ match: { model: "org/model" }, do: { hangAfterHead: true } });
     const before = engine.ledger().opened;
     const answers = await Promise.all(
       [{ n: 1_000_000 }, { max_tokens: 1e12 }].map((more) =>
-        fetch(`${small.url}/v1/chat/completions`, { method: "POST", headers: { ...small.auth, "content-type": "application/json" }, body: JSON.stringify({ model: "org/model", messages: [{ role: "user", content: "hi" }], ...more }) }).then((answer) => answer.status),
+        fetch(`${small.url}/v1/chat/completions`, {
+          method: "POST",
+          headers: { ...small.auth, "content-type": "application/json" },
+          body: JSON.stringify({ model: "org/model", messages: [{ role: "user", content: "hi" }], ...more }),
+        }).then((answer) => answer.status),
       ),
     );
-    assert.ok(answers.every((status) => status >= 400), answers.join());
+    assert.ok(
+      answers.every((status) => status >= 400),
+      answers.join(),
+    );
     assert.ok(engine.ledger().opened <= before + 2);
-    await eventually("slots are free", () => small.metric('yardmaster_in_flight{upstream="u",class="interactive"}'), (used) => used === 0);
+    await eventually(
+      "slots are free",
+      () => small.metric('yardmaster_in_flight{upstream="u",class="interactive"}'),
+      (used) => used === 0,
+    );
   } finally {
     engine.clearScript();
     await small.stop();

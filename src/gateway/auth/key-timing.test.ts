@@ -8,7 +8,17 @@ import { KeyRing } from "./key-ring.ts";
 
 test("a key is looked up by its whole hash and compared in constant time, so the work is the same however many of its characters are right [80.D5 80.C38 60.K1]", () => {
   const valid = "k".repeat(64);
-  const key = { id: "k", hash: hashKey(valid), role: "client", classes: ["interactive"], models: null, weight: 1, limits: { requestsPerMinute: null, tokensPerMinute: null, inFlightMax: null }, allowExternal: false, expiresAt: null } as const;
+  const key = {
+    id: "k",
+    hash: hashKey(valid),
+    role: "client",
+    classes: ["interactive"],
+    models: null,
+    weight: 1,
+    limits: { requestsPerMinute: null, tokensPerMinute: null, inFlightMax: null },
+    allowExternal: false,
+    expiresAt: null,
+  } as const;
   const ring = new KeyRing(new VirtualClock(), { config: [key] });
   const compared = mock.method(crypto, "timingSafeEqual");
   const lookedUp: unknown[] = [];
@@ -24,7 +34,11 @@ test("a key is looked up by its whole hash and compared in constant time, so the
       lookedUp.length = 0;
       const outcome = ring.check(presented, "192.0.2.1").kind;
       assert.equal(outcome, matching === 64 ? "ok" : "wrong");
-      assert.equal(lookedUp[0], createHash("sha256").update(presented).digest().toString("latin1"), "nothing of the key itself is compared");
+      assert.equal(
+        lookedUp[0],
+        createHash("sha256").update(presented).digest().toString("latin1"),
+        "nothing of the key itself is compared",
+      );
       assert.equal(compared.mock.callCount(), matching === 64 ? 1 : 0);
     }
     const [left, right] = compared.mock.calls[0]!.arguments as [Buffer, Buffer];

@@ -60,7 +60,10 @@ export class ClientAnswer {
     const rawHeaders = key === null ? head.rawHeaders : withoutSecret(head.rawHeaders, key);
     const encoded = headerValue(rawHeaders, "content-encoding") !== undefined;
     const contentType = headerValue(rawHeaders, "content-type") ?? "";
-    const normal = this.#options.mode === "http" || encoded ? null : normaliseEngineError(head.status, contentType, body, this.#options.context.requestId);
+    const normal =
+      this.#options.mode === "http" || encoded
+        ? null
+        : normaliseEngineError(head.status, contentType, body, this.#options.context.requestId);
     this.#sendWhole({ ...head, rawHeaders }, normal === null ? body : Buffer.from(normal), normal !== null || masked);
   }
 
@@ -82,14 +85,26 @@ export class ClientAnswer {
       return;
     }
     const { context, upstreamId, clock } = this.#options;
-    this.status = sendError(context.res, code, message, { dialect: context.dialect, requestId: context.requestId, clock, retryAfterMs, queueMs: this.queueMs, upstreamId });
+    this.status = sendError(context.res, code, message, {
+      dialect: context.dialect,
+      requestId: context.requestId,
+      clock,
+      retryAfterMs,
+      queueMs: this.queueMs,
+      upstreamId,
+    });
   }
 
   /**
    * Ends an answer that has begun so that nobody can take it for a whole one. `verdict`: what was seen of an event stream;
    * undefined for other bodies, which can only be cut. `completeFraming` closes a chunk of the engine's that is half sent.
    */
-  breakOff(code: ErrorCode, message: string, verdict: StreamVerdict | undefined, completeFraming: Buffer | undefined): void {
+  breakOff(
+    code: ErrorCode,
+    message: string,
+    verdict: StreamVerdict | undefined,
+    completeFraming: Buffer | undefined,
+  ): void {
     if (verdict === undefined) {
       this.writer.breakOff(null);
       return;
@@ -117,7 +132,15 @@ export class ClientAnswer {
 
   #facts(replacedBody: boolean): AnswerFacts {
     const { context, mode, upstreamId, showsEndpoint } = this.#options;
-    return { mode, requestId: context.requestId, queueMs: this.queueMs, upstreamId, endpoint: showsEndpoint ? this.endpoint : null, choice: this.choice, replacedBody };
+    return {
+      mode,
+      requestId: context.requestId,
+      queueMs: this.queueMs,
+      upstreamId,
+      endpoint: showsEndpoint ? this.endpoint : null,
+      choice: this.choice,
+      replacedBody,
+    };
   }
 }
 

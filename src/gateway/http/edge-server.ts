@@ -120,7 +120,14 @@ export class EdgeServer {
   refuse(res: ServerResponse, code: ErrorCode, message: string): void {
     if (res.socket !== null) this.#giveUp(this.#stateOf(res.socket));
     const { status, text } = renderErrorBody(code, message, { dialect: "openai" });
-    res.writeHead(status, ["content-type", "application/json", "connection", "close", "content-length", String(Buffer.byteLength(text))]);
+    res.writeHead(status, [
+      "content-type",
+      "application/json",
+      "connection",
+      "close",
+      "content-length",
+      String(Buffer.byteLength(text)),
+    ]);
     res.end(text);
   }
 
@@ -195,7 +202,10 @@ function answerRaw(socket: Duplex, code: ErrorCode, message: string): void {
 }
 
 function bodyCanWait({ rawHeaders }: IncomingMessage): boolean {
-  return headerValue(rawHeaders, "transfer-encoding") === undefined && Number(headerValue(rawHeaders, "content-length") ?? 0) <= PIPELINED_BODY_BYTES_MAX;
+  return (
+    headerValue(rawHeaders, "transfer-encoding") === undefined &&
+    Number(headerValue(rawHeaders, "content-length") ?? 0) <= PIPELINED_BODY_BYTES_MAX
+  );
 }
 
 function discard(req: IncomingMessage): void {

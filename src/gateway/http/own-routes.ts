@@ -45,12 +45,22 @@ export class OwnRoutes {
   handle(context: RequestContext, handler: Exclude<Handler, "inference" | "upstream">): void {
     this.#answer(context, handler).catch((error: unknown) => {
       const known = error instanceof YardmasterError;
-      if (!known) this.#deps.log.error("request.internal", { request: context.requestId, route: context.route.pattern, message: error instanceof Error ? error.message : String(error) });
-      sendError(context.res, known ? error.code : "INTERNAL", known ? error.message : "a fault in the gateway; the log has this request id", {
-        dialect: context.dialect,
-        requestId: context.requestId,
-        clock: this.#deps.clock,
-      });
+      if (!known)
+        this.#deps.log.error("request.internal", {
+          request: context.requestId,
+          route: context.route.pattern,
+          message: error instanceof Error ? error.message : String(error),
+        });
+      sendError(
+        context.res,
+        known ? error.code : "INTERNAL",
+        known ? error.message : "a fault in the gateway; the log has this request id",
+        {
+          dialect: context.dialect,
+          requestId: context.requestId,
+          clock: this.#deps.clock,
+        },
+      );
     });
   }
 
@@ -72,7 +82,8 @@ export class OwnRoutes {
       case "model": {
         const id = decodeId(context.rest) ?? context.rest;
         const card = findModel(registry, context.key, id, startedAt);
-        if (card === undefined) throw new YardmasterError("MODEL_UNKNOWN", `the model ${JSON.stringify(id.slice(0, 200))} does not exist`);
+        if (card === undefined)
+          throw new YardmasterError("MODEL_UNKNOWN", `the model ${JSON.stringify(id.slice(0, 200))} does not exist`);
         return sendJson(context, 200, card);
       }
       case "auditQuery": {
@@ -87,7 +98,11 @@ export class OwnRoutes {
       case "keyRevoke":
         return sendJson(context, 200, revokeKey(this.#deps.keyAdmin(), keyIdOf(context)));
       case "keyRotate":
-        return sendJson(context, 200, rotateKey(this.#deps.keyAdmin(), keyIdOf(context), await this.#readJson(context.req)));
+        return sendJson(
+          context,
+          200,
+          rotateKey(this.#deps.keyAdmin(), keyIdOf(context), await this.#readJson(context.req)),
+        );
       default:
         assertNever(handler, "handler");
     }
@@ -98,7 +113,9 @@ export class OwnRoutes {
       const parts: Buffer[] = [];
       let bytes = 0;
       const { clock, config } = this.#deps;
-      const timer = clock.after(config().http.bodyIdleMs, () => reject(new YardmasterError("REQUEST_TIMEOUT", ERRORS.REQUEST_TIMEOUT.meaning)));
+      const timer = clock.after(config().http.bodyIdleMs, () =>
+        reject(new YardmasterError("REQUEST_TIMEOUT", ERRORS.REQUEST_TIMEOUT.meaning)),
+      );
       const fail = (code: "BAD_REQUEST" | "BODY_TOO_LARGE", message: string): void => {
         timer.cancel();
         reject(new YardmasterError(code, message));
@@ -125,13 +142,21 @@ export class OwnRoutes {
 
   #readyz(context: RequestContext): void {
     if (this.#deps.draining()) {
-      sendError(context.res, "DRAINING", "the gateway is stopping", { dialect: "openai", requestId: context.requestId, clock: this.#deps.clock });
+      sendError(context.res, "DRAINING", "the gateway is stopping", {
+        dialect: "openai",
+        requestId: context.requestId,
+        clock: this.#deps.clock,
+      });
       return;
     }
     const upstreams = this.#deps.registry.all();
     const able = upstreams.filter((upstream) => upstream.unavailable("", true) === null).length;
     if (upstreams.length > 0 && able === 0) {
-      sendError(context.res, "UPSTREAM_UNAVAILABLE", "no upstream has an endpoint that can take work", { dialect: "openai", requestId: context.requestId, clock: this.#deps.clock });
+      sendError(context.res, "UPSTREAM_UNAVAILABLE", "no upstream has an endpoint that can take work", {
+        dialect: "openai",
+        requestId: context.requestId,
+        clock: this.#deps.clock,
+      });
       return;
     }
     sendText(context, 200, `ready: ${able} of ${upstreams.length} upstreams can take work\n`);
@@ -157,15 +182,22 @@ const keyIdOf = (context: RequestContext): string => decodeId(context.rest) ?? c
 function send(context: RequestContext, status: number, contentType: string, text: string): void {
   if (context.res.destroyed) return;
   context.res.writeHead(status, [
-    "content-type", contentType,
-    "cache-control", "no-store",
-    "x-content-type-options", "nosniff",
-    "x-request-id", context.requestId,
-    "content-length", String(Buffer.byteLength(text)),
+    "content-type",
+    contentType,
+    "cache-control",
+    "no-store",
+    "x-content-type-options",
+    "nosniff",
+    "x-request-id",
+    context.requestId,
+    "content-length",
+    String(Buffer.byteLength(text)),
     ...(hasUnreadBody(context.req) ? ["connection", "close"] : []),
   ]);
   context.res.end(text);
 }
 
-const sendText = (context: RequestContext, status: number, text: string): void => send(context, status, "text/plain; charset=utf-8", text);
-const sendJson = (context: RequestContext, status: number, value: unknown): void => send(context, status, "application/json", JSON.stringify(value));
+const sendText = (context: RequestContext, status: number, text: string): void =>
+  send(context, status, "text/plain; charset=utf-8", text);
+const sendJson = (context: RequestContext, status: number, value: unknown): void =>
+  send(context, status, "application/json", JSON.stringify(value));

@@ -37,17 +37,20 @@ export function sendError(res: ServerResponse, code: ErrorCode, message: string,
   const rule: { readonly retry: string; readonly retryAfter?: boolean } = ERRORS[code];
   const headers = ["content-type", "application/json", "x-request-id", facts.requestId];
   if (rule.retryAfter === true) headers.push("retry-after", renderRetryAfter(facts.retryAfterMs ?? 1_000));
-  if (facts.queueMs !== null && facts.queueMs !== undefined) headers.push("x-yardmaster-queue-ms", String(Math.round(facts.queueMs)));
+  if (facts.queueMs !== null && facts.queueMs !== undefined)
+    headers.push("x-yardmaster-queue-ms", String(Math.round(facts.queueMs)));
   if (facts.upstreamId !== undefined) headers.push("x-yardmaster-upstream", facts.upstreamId);
   if (facts.allow !== undefined && facts.allow !== "") headers.push("allow", facts.allow);
   if (code === "UNAUTHORIZED") headers.push("www-authenticate", 'Bearer realm="yardmaster"');
   headers.push("content-length", String(Buffer.byteLength(text)));
   const unread = unreadBytes(res.req);
-  const closes = rule.retry === "never" || code === "DRAINING" || code === "REQUEST_TIMEOUT" || unread > UNREAD_BYTES_KEPT;
+  const closes =
+    rule.retry === "never" || code === "DRAINING" || code === "REQUEST_TIMEOUT" || unread > UNREAD_BYTES_KEPT;
   if (closes) headers.push("connection", "close");
   res.writeHead(status, headers);
   if (!closes || unread === 0) res.end(text);
-  else endAfterUnreadBody(res, text, facts.clock, code === "REQUEST_TIMEOUT" ? LINGERING_SLOW_MS_MAX : LINGERING_MS_MAX);
+  else
+    endAfterUnreadBody(res, text, facts.clock, code === "REQUEST_TIMEOUT" ? LINGERING_SLOW_MS_MAX : LINGERING_MS_MAX);
   return status;
 }
 

@@ -40,7 +40,8 @@ const cl = (name: string, lines: string, outcome: Outcome = "refused"): Smugglin
 const chunks = (name: string, text: string, outcome: Outcome = "refused"): SmugglingShape => ({
   name: `chunks ${name}`,
   outcome,
-  bytes: ({ head, body }) => `${POST}${head}Transfer-Encoding: chunked\r\n\r\n${text.replace("N", hex(body)).replace("B", body)}`,
+  bytes: ({ head, body }) =>
+    `${POST}${head}Transfer-Encoding: chunked\r\n\r\n${text.replace("N", hex(body)).replace("B", body)}`,
 });
 /** A whole head written by hand before a plain body. */
 const line = (name: string, requestLine: string, outcome: Outcome = "refused"): SmugglingShape => ({
@@ -90,7 +91,12 @@ const TRANSFER_ENCODING_SHAPES: readonly SmugglingShape[] = [
   te("TE.TE with CL", "Content-Length: 4\r\nTransfer-Encoding: chunked\r\nTransfer-encoding: cow\r\n"),
   te("CL with a misspelt TE", "Content-Length: 6\r\nTransfer-Encoding: xchunked\r\n"),
   te("CL with TE behind an underscore", "Content-Length: 6\r\nTransfer_Encoding: chunked\r\n"),
-  { name: "TE in HTTP/1.0", outcome: "refused", bytes: ({ head, body }) => `POST /v1/chat/completions HTTP/1.0\r\n${head}Transfer-Encoding: chunked\r\n\r\n${chunked(body)}` },
+  {
+    name: "TE in HTTP/1.0",
+    outcome: "refused",
+    bytes: ({ head, body }) =>
+      `POST /v1/chat/completions HTTP/1.0\r\n${head}Transfer-Encoding: chunked\r\n\r\n${chunked(body)}`,
+  },
 ];
 
 const LENGTH_SHAPES: readonly SmugglingShape[] = [
@@ -117,8 +123,16 @@ const LENGTH_SHAPES: readonly SmugglingShape[] = [
   cl("folded", "Content-Length: 5\r\n 6\r\n"),
   cl("behind a bare CR", "X-A: b\rContent-Length: N\r\n"),
   cl("behind a bare LF", "X-A: b\nContent-Length: N\r\n"),
-  { name: "CL.0 on a route that reads no body", outcome: "swallowed", bytes: ({ head, marked }) => `GET /v1/models HTTP/1.1\r\n${head}Content-Length: ${marked.length}\r\n\r\n` },
-  { name: "CL.0 on an open route", outcome: "swallowed", bytes: ({ marked }) => `GET /healthz HTTP/1.1\r\nHost: g\r\nContent-Length: ${marked.length}\r\n\r\n` },
+  {
+    name: "CL.0 on a route that reads no body",
+    outcome: "swallowed",
+    bytes: ({ head, marked }) => `GET /v1/models HTTP/1.1\r\n${head}Content-Length: ${marked.length}\r\n\r\n`,
+  },
+  {
+    name: "CL.0 on an open route",
+    outcome: "swallowed",
+    bytes: ({ marked }) => `GET /healthz HTTP/1.1\r\nHost: g\r\nContent-Length: ${marked.length}\r\n\r\n`,
+  },
 ];
 
 const CHUNK_SHAPES: readonly SmugglingShape[] = [
@@ -179,10 +193,24 @@ const HEAD_SHAPES: readonly SmugglingShape[] = [
   line("a second Host", `${POST}Host: other\r\n`),
   line("a second Authorization", `${POST}Authorization: Bearer other\r\n`),
   line("an expectation that nobody knows", `${POST}Expect: 200-ok\r\n`),
-  { name: "line no Host", outcome: "refused", bytes: ({ head, body }) => `${POST}${head.replace(/^Host:.*\r\n/m, "")}Content-Length: ${body.length}\r\n\r\n${body}` },
-  { name: "line head ended by CRLF and LF", outcome: "refused", bytes: ({ head, body }) => `${POST}${head}Content-Length: ${body.length}\r\n\n${body}` },
+  {
+    name: "line no Host",
+    outcome: "refused",
+    bytes: ({ head, body }) =>
+      `${POST}${head.replace(/^Host:.*\r\n/m, "")}Content-Length: ${body.length}\r\n\r\n${body}`,
+  },
+  {
+    name: "line head ended by CRLF and LF",
+    outcome: "refused",
+    bytes: ({ head, body }) => `${POST}${head}Content-Length: ${body.length}\r\n\n${body}`,
+  },
   { name: "line the preface of HTTP/2", outcome: "refused", bytes: () => "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" },
   { name: "line a handshake of TLS", outcome: "refused", bytes: () => "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" },
 ];
 
-export const SMUGGLING_SHAPES: readonly SmugglingShape[] = [...TRANSFER_ENCODING_SHAPES, ...LENGTH_SHAPES, ...CHUNK_SHAPES, ...HEAD_SHAPES];
+export const SMUGGLING_SHAPES: readonly SmugglingShape[] = [
+  ...TRANSFER_ENCODING_SHAPES,
+  ...LENGTH_SHAPES,
+  ...CHUNK_SHAPES,
+  ...HEAD_SHAPES,
+];

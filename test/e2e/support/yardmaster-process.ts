@@ -14,7 +14,12 @@ export class YardmasterProcess implements AsyncDisposable {
   readonly ended: Promise<number | null>;
 
   constructor(args: readonly string[], options: { cwd: string; env?: Record<string, string> }) {
-    const env = { PATH: process.env["PATH"] ?? "", HOME: options.cwd, NODE_COMPILE_CACHE: process.env["NODE_COMPILE_CACHE"] ?? "", ...options.env };
+    const env = {
+      PATH: process.env["PATH"] ?? "",
+      HOME: options.cwd,
+      NODE_COMPILE_CACHE: process.env["NODE_COMPILE_CACHE"] ?? "",
+      ...options.env,
+    };
     this.child = spawn(PROGRAM, args, { cwd: options.cwd, env, stdio: ["ignore", "pipe", "pipe"] });
     this.child.stdout?.setEncoding("utf8").on("data", (text: string) => (this.out += text));
     this.child.stderr?.setEncoding("utf8").on("data", (text: string) => (this.err += text));
@@ -27,7 +32,12 @@ export class YardmasterProcess implements AsyncDisposable {
 
   /** The address of the line that says it is ready. */
   async ready(): Promise<string> {
-    const line = await eventually("the ready line", () => /ready listen=(\S+)/.exec(this.out)?.[1] ?? (this.child.exitCode === null ? "" : "ended"), (found) => found !== "", 60_000);
+    const line = await eventually(
+      "the ready line",
+      () => /ready listen=(\S+)/.exec(this.out)?.[1] ?? (this.child.exitCode === null ? "" : "ended"),
+      (found) => found !== "",
+      60_000,
+    );
     if (line === "ended") throw new Error(`it ended: ${this.err}${this.out}`);
     return line;
   }
