@@ -82,7 +82,14 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   #running = false;
   #usage: TokenUsage | null = null;
 
-  constructor(deps: CallDeps, context: RequestContext, upstream: Upstream, request: PreparedRequest, span: RequestSpan | null, onEnded: () => void) {
+  constructor(
+    deps: CallDeps,
+    context: RequestContext,
+    upstream: Upstream,
+    request: PreparedRequest,
+    span: RequestSpan | null,
+    onEnded: () => void,
+  ) {
     const now = deps.clock.mono();
     this.#deps = deps;
     this.#context = context;
@@ -118,7 +125,13 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.writer = this.#answer.writer;
     this.askedAt = now;
     this.#clock = new CallClock(
-      { clock: deps.clock, wheel: deps.wheel, timeouts: () => upstream.settings.timeouts, deadline: request.deadline, onLimit: (limit) => this.#onLimit(limit) },
+      {
+        clock: deps.clock,
+        wheel: deps.wheel,
+        timeouts: () => upstream.settings.timeouts,
+        deadline: request.deadline,
+        onLimit: (limit) => this.#onLimit(limit),
+      },
       now,
     );
     this.dispatchedAt = now;
@@ -200,7 +213,11 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
 
   holdsStatus(status: number): boolean {
     if (this.mode === "engine") return status >= 400;
-    return this.#request.idempotent && (status === 502 || status === 503 || status === 504 || status === 429) && !this.writer.committed;
+    return (
+      this.#request.idempotent &&
+      (status === 502 || status === 503 || status === 504 || status === 429) &&
+      !this.writer.committed
+    );
   }
 
   commit(_attempt: Attempt, head: UpstreamHead, contentLength: number | undefined): boolean {
@@ -213,7 +230,10 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   }
 
   onInformational(status: number, rawHeaders: string[]): void {
-    this.writer.sendInformational(status, forwardResponseHeaders(rawHeaders, { mode: this.mode, keepContentLength: false }));
+    this.writer.sendInformational(
+      status,
+      forwardResponseHeaders(rawHeaders, { mode: this.mode, keepContentLength: false }),
+    );
   }
 
   onProgress(_attempt: Attempt, isEvent: boolean): void {
@@ -248,7 +268,12 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
         this.#endWhole(attempt, end.head, end.body);
         return;
       case "flow":
-        this.#endFlow(end.error?.message ?? (end.facts?.looksComplete === false ? "the engine's answer stops inside its JSON" : null), end.facts, trailers);
+        this.#endFlow(
+          end.error?.message ??
+            (end.facts?.looksComplete === false ? "the engine's answer stops inside its JSON" : null),
+          end.facts,
+          trailers,
+        );
         return;
       case "stream":
         this.#endStream(end, trailers);
@@ -274,20 +299,33 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#attempt = attempt;
     attempt.exchange = this.#deps.client.exchange(
       endpoint.target,
-      buildUpstreamRequest(this.#upstream, endpoint, this.#request, this.#context, this.#span, { now: this.dispatchedAt, freshConnection }),
+      buildUpstreamRequest(this.#upstream, endpoint, this.#request, this.#context, this.#span, {
+        now: this.dispatchedAt,
+        freshConnection,
+      }),
       attempt,
     );
     this.#clock.schedule();
   }
 
   /** The try came to nothing and the client has seen nothing of it: the same again, another endpoint, or the end. */
-  #giveUp(attempt: Attempt, cause: RetryCause, message: string, answer?: { readonly head: UpstreamHead; readonly body: Buffer }): void {
+  #giveUp(
+    attempt: Attempt,
+    cause: RetryCause,
+    message: string,
+    answer?: { readonly head: UpstreamHead; readonly body: Buffer },
+  ): void {
     const now = this.#deps.clock.mono();
     const endpoint = this.endpoint;
     if (endpoint === null) throw new Error("a try without an endpoint failed");
     this.#leaveAttempt(attempt, endpoint, cause, now);
     const decision = this.#tries.mayRetry(cause, now);
-    const next = decision.kind === "giveUp" ? null : decision.on === "same" && !endpoint.draining ? this.#upstream.bookAgain(endpoint) : this.#tries.other(endpoint, now);
+    const next =
+      decision.kind === "giveUp"
+        ? null
+        : decision.on === "same" && !endpoint.draining
+          ? this.#upstream.bookAgain(endpoint)
+          : this.#tries.other(endpoint, now);
     if (next !== null) {
       this.#metrics.retried(cause.kind);
       this.#dispatch(next, decision.kind === "retry" && decision.on === "same");
@@ -308,7 +346,11 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   /** The engine's own error goes on as it is, in a shape that clients can read. */
   #passErrorAnswer(head: UpstreamHead, body: Buffer): void {
     if (this.writer.committed) {
-      this.#fail("UPSTREAM_ERROR", `the engine answered ${head.status}: ${body.subarray(0, 300).toString("utf8")}`, "engine_error");
+      this.#fail(
+        "UPSTREAM_ERROR",
+        `the engine answered ${head.status}: ${body.subarray(0, 300).toString("utf8")}`,
+        "engine_error",
+      );
       return;
     }
     this.#answer.engineError(head, body);
@@ -371,7 +413,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
 
   /** Once per request and as early as can be said: the endpoint answers. */
   #reportWell(now: MonoMs): void {
-    if (this.endpoint !== null && (this.#attempt?.head?.status ?? 500) < 400) this.#upstream.onResult(this.endpoint, { kind: "ok" }, now);
+    if (this.endpoint !== null && (this.#attempt?.head?.status ?? 500) < 400)
+      this.#upstream.onResult(this.endpoint, { kind: "ok" }, now);
   }
 
   #endTruncated(message: string): void {
@@ -395,7 +438,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     const watched = attempt?.watcher?.finish();
     const framing = begun ? attempt.exchange?.completeFraming() : undefined;
     attempt?.abandon();
-    if (this.endpoint !== null && blamed) this.#upstream.onResult(this.endpoint, { kind: "timeout" }, this.#deps.clock.mono());
+    if (this.endpoint !== null && blamed)
+      this.#upstream.onResult(this.endpoint, { kind: "timeout" }, this.#deps.clock.mono());
     this.#usage = watched?.usage ?? null;
     this.#warn("request.cut", code, message);
     if (begun) this.#answer.breakOff(code, message, watched, framing);
@@ -445,7 +489,13 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       attempts: this.#tries.count,
       span: this.#span,
     });
-    cutIfNotTaken(this.#context.res, this.#deps.clock, this.#deps.wheel, this.#upstream.settings.timeouts.writeStallMs, () => this.#metrics.clientStalls.inc());
+    cutIfNotTaken(
+      this.#context.res,
+      this.#deps.clock,
+      this.#deps.wheel,
+      this.#upstream.settings.timeouts.writeStallMs,
+      () => this.#metrics.clientStalls.inc(),
+    );
     this.#onEnded();
   }
 

@@ -20,8 +20,16 @@ const OF_THE_BODY = new Set(["content-type", "content-encoding", "content-langua
 /** The head of an answer: the engine's end-to-end headers and ours, as a flat list without any framing. */
 export function answerHeaders(rawHeaders: readonly string[], facts: AnswerFacts): string[] {
   const forwarded = forwardResponseHeaders(rawHeaders, { mode: facts.mode, keepContentLength: false });
-  const headers = facts.replacedBody === true ? [...without(forwarded, OF_THE_BODY), "content-type", "application/json"] : forwarded;
-  headers.push("x-request-id", facts.requestId, "x-yardmaster-queue-ms", String(Math.round(facts.queueMs ?? 0)), "x-yardmaster-upstream", facts.upstreamId);
+  const headers =
+    facts.replacedBody === true ? [...without(forwarded, OF_THE_BODY), "content-type", "application/json"] : forwarded;
+  headers.push(
+    "x-request-id",
+    facts.requestId,
+    "x-yardmaster-queue-ms",
+    String(Math.round(facts.queueMs ?? 0)),
+    "x-yardmaster-upstream",
+    facts.upstreamId,
+  );
   if (facts.endpoint !== null) headers.push("x-yardmaster-endpoint", facts.endpoint.publicId);
   if (facts.choice !== null) headers.push("x-yardmaster-choice", JSON.stringify(facts.choice));
   return headers;

@@ -4,13 +4,25 @@ import { beginsLikeJson, type BodyFacts } from "../../decide/http/body-usage.ts"
 import { FirstEventGate, type FirstEvent } from "../../decide/sse/first-event.ts";
 import { StreamWatcher, type StreamVerdict } from "../../decide/sse/stream-watcher.ts";
 import { UsageFilter } from "../../decide/sse/usage-filter.ts";
-import type { PayloadSpans, UpstreamError, UpstreamExchange, UpstreamFailure, UpstreamHandler, UpstreamHead } from "../upstream/port.ts";
+import type {
+  PayloadSpans,
+  UpstreamError,
+  UpstreamExchange,
+  UpstreamFailure,
+  UpstreamHandler,
+  UpstreamHead,
+} from "../upstream/port.ts";
 import { headerValue } from "./answer-headers.ts";
 import type { ClientWriter } from "./client-writer.ts";
 
 /** Why a try came to nothing before the client saw a byte of it. */
 export type AttemptFailure =
-  | { readonly kind: "transport"; readonly failure: UpstreamFailure; readonly reused: boolean; readonly message: string }
+  | {
+      readonly kind: "transport";
+      readonly failure: UpstreamFailure;
+      readonly reused: boolean;
+      readonly message: string;
+    }
   /** An error answer of the engine, whole or its first part; it may be passed on as it is. */
   | { readonly kind: "status"; readonly head: UpstreamHead; readonly body: Buffer }
   /** A 200 whose first event is an error. */
@@ -210,7 +222,13 @@ export class Attempt implements UpstreamHandler {
         return;
       case "hold":
         if (this.#heldBytes === 0) this.#fail({ kind: "emptyAnswer" });
-        else this.#fail({ kind: "transport", failure: "truncated", reused: false, message: "the stream ended before its first event was whole" });
+        else
+          this.#fail({
+            kind: "transport",
+            failure: "truncated",
+            reused: false,
+            message: "the stream ended before its first event was whole",
+          });
         return;
       case "events": {
         const rest = this.#filter?.finish() ?? [];
@@ -267,7 +285,8 @@ export class Attempt implements UpstreamHandler {
       return;
     }
     if (this.#owner.rewritesAnswer) {
-      if (this.#heldBytes > REWRITTEN_BYTES_MAX) this.#abortWith({ kind: "garbage", message: "the engine's answer is too large to be rewritten" });
+      if (this.#heldBytes > REWRITTEN_BYTES_MAX)
+        this.#abortWith({ kind: "garbage", message: "the engine's answer is too large to be rewritten" });
       return;
     }
     if (this.#heldBytes < WHOLE_BYTES_MAX) return;
@@ -296,7 +315,8 @@ export class Attempt implements UpstreamHandler {
       this.#judge(seen);
       return;
     }
-    if (this.#heldBytes > HELD_BYTES_MAX) this.#abortWith({ kind: "garbage", message: "the first event is larger than 1 MiB" });
+    if (this.#heldBytes > HELD_BYTES_MAX)
+      this.#abortWith({ kind: "garbage", message: "the first event is larger than 1 MiB" });
   }
 
   #judge(seen: Exclude<FirstEvent, { kind: "more" }>): void {
@@ -343,7 +363,8 @@ export class Attempt implements UpstreamHandler {
     const watcher = this.#watcher;
     if (watcher === null) return;
     let progressed = false;
-    for (let i = 0; i + 1 < count; i += 2) if (watcher.feed(bytes, offsets[i] ?? 0, offsets[i + 1] ?? 0)) progressed = true;
+    for (let i = 0; i + 1 < count; i += 2)
+      if (watcher.feed(bytes, offsets[i] ?? 0, offsets[i + 1] ?? 0)) progressed = true;
     if (progressed) this.#owner.onProgress(this, true);
   }
 
@@ -353,7 +374,15 @@ export class Attempt implements UpstreamHandler {
     const verdict = this.#verdict();
     const completeFraming = this.exchange?.completeFraming() ?? NOTHING;
     this.abandon();
-    this.#owner.onEnd(this, { kind: "stream", verdict, error: { kind: "protocol", message: "an event is larger than 1 MiB", reused: false, completeFraming } }, []);
+    this.#owner.onEnd(
+      this,
+      {
+        kind: "stream",
+        verdict,
+        error: { kind: "protocol", message: "an event is larger than 1 MiB", reused: false, completeFraming },
+      },
+      [],
+    );
   }
 
   #pass(payload: Buffer): void {
@@ -390,7 +419,8 @@ export class Attempt implements UpstreamHandler {
 /** The length of the body that follows, or that would follow if it were not for HEAD or 304. */
 function lengthToTell(head: UpstreamHead): number | undefined {
   if (head.framing === "length") return head.contentLength;
-  const declared = head.framing === "none" && head.status !== 204 ? headerValue(head.rawHeaders, "content-length") : undefined;
+  const declared =
+    head.framing === "none" && head.status !== 204 ? headerValue(head.rawHeaders, "content-length") : undefined;
   return declared !== undefined && /^\d{1,15}$/.test(declared) ? Number(declared) : undefined;
 }
 
@@ -399,8 +429,10 @@ function describeBody(rawHeaders: readonly string[]): { contentType: string; enc
   let encoded = false;
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
     const name = rawHeaders[i] ?? "";
-    if (name.length === 12 && name.toLowerCase() === "content-type") contentType = (rawHeaders[i + 1] ?? "").trim().toLowerCase();
-    else if (name.length === 16 && name.toLowerCase() === "content-encoding") encoded = (rawHeaders[i + 1] ?? "").trim().toLowerCase() !== "identity";
+    if (name.length === 12 && name.toLowerCase() === "content-type")
+      contentType = (rawHeaders[i + 1] ?? "").trim().toLowerCase();
+    else if (name.length === 16 && name.toLowerCase() === "content-encoding")
+      encoded = (rawHeaders[i + 1] ?? "").trim().toLowerCase() !== "identity";
   }
   return { contentType, encoded };
 }

@@ -10,7 +10,11 @@ import type { LeaveQueue } from "../upstreams/upstream.ts";
 import type { AttemptFailure } from "./attempt.ts";
 
 /** What a request is told that leaves the queue without a slot. */
-export function refusalOf(why: LeaveQueue, waitedMs: number, requestClass: RequestClass): { readonly code: ErrorCode; readonly message: string } {
+export function refusalOf(
+  why: LeaveQueue,
+  waitedMs: number,
+  requestClass: RequestClass,
+): { readonly code: ErrorCode; readonly message: string } {
   const waited = Math.round(waitedMs);
   switch (why) {
     case "queueTimeout":
@@ -23,7 +27,10 @@ export function refusalOf(why: LeaveQueue, waitedMs: number, requestClass: Reque
     case "queueBytesFull":
       return { code: "QUEUE_FULL", message: "the bodies in the upstream's queue take all the memory allowed for them" };
     case "displaced":
-      return { code: "QUEUE_FULL", message: "the upstream's queue is full, and a request with precedence took this place" };
+      return {
+        code: "QUEUE_FULL",
+        message: "the upstream's queue is full, and a request with precedence took this place",
+      };
     case "draining":
       return { code: "DRAINING", message: "the gateway is stopping" };
     case "removed":
@@ -39,14 +46,25 @@ export interface FailureFacts {
   readonly answer: { readonly head: UpstreamHead; readonly body: Buffer } | undefined;
 }
 
-export function retryCauseOf(failure: AttemptFailure, classify: (status: number, body: Buffer) => EngineErrorKind): FailureFacts {
+export function retryCauseOf(
+  failure: AttemptFailure,
+  classify: (status: number, body: Buffer) => EngineErrorKind,
+): FailureFacts {
   switch (failure.kind) {
     case "status": {
       const { head, body } = failure;
-      return { cause: { kind: "status", status: head.status, error: classify(head.status, body) }, message: `the engine answered ${head.status}`, answer: { head, body } };
+      return {
+        cause: { kind: "status", status: head.status, error: classify(head.status, body) },
+        message: `the engine answered ${head.status}`,
+        answer: { head, body },
+      };
     }
     case "transport":
-      return { cause: { kind: "transport", failure: failure.failure, reused: failure.reused }, message: failure.message, answer: undefined };
+      return {
+        cause: { kind: "transport", failure: failure.failure, reused: failure.reused },
+        message: failure.message,
+        answer: undefined,
+      };
     case "errorFirst":
       return { cause: { kind: "errorFirst" }, message: failure.message, answer: undefined };
     case "emptyAnswer":

@@ -167,7 +167,13 @@ function pairs(flat: readonly string[]): [string, string][] {
  * The engine is done and the answer waits in the socket: a client that takes nothing of it for `stallMs` is cut, so that it
  * holds memory and a connection no longer than that.
  */
-export function cutIfNotTaken(res: ServerResponse, clock: Clock, wheel: TimerWheel, stallMs: number, onCut: () => void): void {
+export function cutIfNotTaken(
+  res: ServerResponse,
+  clock: Clock,
+  wheel: TimerWheel,
+  stallMs: number,
+  onCut: () => void,
+): void {
   const socket = res.socket;
   if (socket === null || socket.writableLength === 0) return;
   let sent = socket.bytesWritten - socket.writableLength;
@@ -193,7 +199,14 @@ export function cutIfNotTaken(res: ServerResponse, clock: Clock, wheel: TimerWhe
 function sendJoined(res: ServerResponse, body: Buffer): boolean {
   const own = res as unknown as { readonly _header: unknown; _headerSent: unknown };
   const { socket } = res;
-  if (typeof own._header !== "string" || own._headerSent !== false || socket === null || socket.destroyed || res.req.method === "HEAD") return false;
+  if (
+    typeof own._header !== "string" ||
+    own._headerSent !== false ||
+    socket === null ||
+    socket.destroyed ||
+    res.req.method === "HEAD"
+  )
+    return false;
   socket.write(own._header + body.toString("latin1"), "latin1");
   own._headerSent = true;
   res.end();

@@ -18,7 +18,8 @@ const VIA_1_1 = "1.1 yardmaster";
 const VIA_1_0 = "1.0 yardmaster";
 
 /** Whether the engine is asked for usage that the client did not ask for, so that the extra event must be taken out again. */
-export const injectsUsage = (upstream: Upstream, request: PreparedRequest): boolean => request.scan !== null && usageMember(upstream, request, request.scan) !== null;
+export const injectsUsage = (upstream: Upstream, request: PreparedRequest): boolean =>
+  request.scan !== null && usageMember(upstream, request, request.scan) !== null;
 
 /** The request as one endpoint gets it. Bytes are the client's own; what must change is spliced in. */
 export function buildUpstreamRequest(
@@ -32,7 +33,10 @@ export function buildUpstreamRequest(
   const { settings, adapter } = upstream;
   const http = settings.kind === "http";
   const members = request.scan === null ? [] : newMembers(upstream, endpoint, request, request.scan);
-  const spliced = members.length === 0 || request.scan === null ? null : spliceBody(request.chunks, setMembers(request.scan, members));
+  const spliced =
+    members.length === 0 || request.scan === null
+      ? null
+      : spliceBody(request.chunks, setMembers(request.scan, members));
   const headers = forwardRequestHeaders(context.req.rawHeaders, {
     mode: http ? "http" : "engine",
     extra: upstream.forwardHeaders,
@@ -40,7 +44,9 @@ export function buildUpstreamRequest(
     requestId: context.requestId,
     engineAuth: upstream.engineAuth,
     via: context.req.httpVersionMinor === 1 ? VIA_1_1 : VIA_1_0,
-    forwarded: http ? { for: context.req.socket.remoteAddress ?? "unknown", proto: "http", host: context.req.headers.host } : null,
+    forwarded: http
+      ? { for: context.req.socket.remoteAddress ?? "unknown", proto: "http", host: context.req.headers.host }
+      : null,
     traceparent: span?.traceparent(),
     plainAnswer: !http && (request.wantsStream || request.rewriteAnswer !== null),
     remainingMs: request.deadline === undefined ? undefined : request.deadline - how.now,
@@ -55,7 +61,12 @@ export function buildUpstreamRequest(
   };
 }
 
-function newMembers(upstream: Upstream, endpoint: Endpoint, request: PreparedRequest, scan: ScannedObject): NewMember[] {
+function newMembers(
+  upstream: Upstream,
+  endpoint: Endpoint,
+  request: PreparedRequest,
+  scan: ScannedObject,
+): NewMember[] {
   const members: NewMember[] = [];
   const usage = usageMember(upstream, request, scan);
   if (usage !== null) members.push(usage);
@@ -70,10 +81,14 @@ function newMembers(upstream: Upstream, endpoint: Endpoint, request: PreparedReq
 
 /** What the client said of usage is never overwritten, also when it said no. */
 function usageMember(upstream: Upstream, request: PreparedRequest, scan: ScannedObject): NewMember | null {
-  if (upstream.settings.usage !== "inject" || !request.wantsStream || !STREAM_OPTIONS_PATHS.has(request.path)) return null;
+  if (upstream.settings.usage !== "inject" || !request.wantsStream || !STREAM_OPTIONS_PATHS.has(request.path))
+    return null;
   const options = scan.fields.get("stream_options");
-  if (options === undefined || options.text === "null") return { key: "stream_options", valueText: '{"include_usage":true}' };
+  if (options === undefined || options.text === "null")
+    return { key: "stream_options", valueText: '{"include_usage":true}' };
   if (options.text === undefined || !options.text.startsWith("{")) return null;
   const said: Record<string, unknown> = JSON.parse(options.text);
-  return Object.hasOwn(said, "include_usage") ? null : { key: "stream_options", valueText: JSON.stringify({ ...said, include_usage: true }) };
+  return Object.hasOwn(said, "include_usage")
+    ? null
+    : { key: "stream_options", valueText: JSON.stringify({ ...said, include_usage: true }) };
 }

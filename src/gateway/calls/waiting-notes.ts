@@ -48,7 +48,10 @@ export class WaitingNotes {
       if (position < this.#lastPosition) {
         this.#lastPosition = position;
         const wait = this.#options.estimatedWaitMs();
-        this.#say(`: queue position=${position} estimated_wait_s=${wait === undefined ? "-" : Math.ceil(wait / 1000)}\n\n`, now);
+        this.#say(
+          `: queue position=${position} estimated_wait_s=${wait === undefined ? "-" : Math.ceil(wait / 1000)}\n\n`,
+          now,
+        );
       }
     }
     if (now >= this.#keepaliveAt) this.#say(": keep-alive\n\n", now);
