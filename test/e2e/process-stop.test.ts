@@ -68,10 +68,10 @@ test("what still runs at the end of drain_s gets an error event in its stream an
     await reached("five streams", 5);
     const whole = startCall(gateway, { body: aTask({ hangNoHead: true }, { stream: false }) });
     await eventually("the sixth", () => engine.ledger().opened, (opened) => opened === 6);
-    const from = performance.now();
+    const from = systemClock.mono();
     program.kill("SIGTERM");
     const ended = await program.end();
-    const took = performance.now() - from;
+    const took = systemClock.mono() - from;
     assert.deepEqual([ended.code, ended.signal], [0, null]);
     assert.ok(took >= 1_000 && took < 10_000, `${took} ms`);
     for (const one of endless) {

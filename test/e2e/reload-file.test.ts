@@ -25,7 +25,7 @@ interface Served {
   readonly program: RunningProgram;
   readonly port: number;
   text(slots: number, more?: Record<string, unknown>): string;
-  health(): Promise<any>;
+  health(): Promise<ReturnType<typeof JSON.parse>>;
   call(options?: Parameters<typeof startCall>[1]): LiveCall;
 }
 

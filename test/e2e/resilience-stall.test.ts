@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VirtualClock } from "../../src/testing/virtual-clock.ts";
 import { aTask, startCall } from "./support/calls.ts";
-import { answerStream, startPagedEngine } from "./support/paged-engine.ts";
+import { answerStream, MUTE, startPagedEngine } from "./support/paged-engine.ts";
 import { SSE_HEAD } from "./support/raw-engine.ts";
 import { passTime, passTimeUntil } from "./support/virtual-time.ts";
 import { stateSeries, upstreamOf, virtualSim, withVirtualWorld } from "./support/virtual-world.ts";
@@ -76,7 +76,7 @@ test("prefills of five minutes with a moving step counter, a probe page that nev
   await using engine = await startPagedEngine({
     pages: {
       "/v1/models": MODELS,
-      "/health": () => (finish.length > 0 ? "mute" : "ok"),
+      "/health": () => (finish.length > 0 ? MUTE : "ok"),
       "/metrics": () => {
         counted += 1;
         if (finish.length > 0) steps += 1;

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VirtualClock } from "../../src/testing/virtual-clock.ts";
 import { aTask, errorCodeOf, startCall } from "./support/calls.ts";
-import { answerStream, startPagedEngine, type PagedEngine } from "./support/paged-engine.ts";
+import { answerStream, MUTE, startPagedEngine, type PagedEngine } from "./support/paged-engine.ts";
 import { passTime, passTimeUntil } from "./support/virtual-time.ts";
 import { upstreamOf, virtualSim, withVirtualWorld } from "./support/virtual-world.ts";
 
@@ -29,10 +29,10 @@ test("a call goes to the endpoint with the least work by the gateway's count and
   await withVirtualWorld(clock, [upstreamOf("vllm", [busy.url, idle.url])], async ({ gateway, answers, endpoint }) => {
     for (let i = 0; i < 6; i += 1) await answers([startCall(gateway, { body: aTask() })]);
     assert.deepEqual([busy.posts, idle.posts], [0, 6]);
-    const { choice } = (await gateway.health()).upstreams[0];
+    const { choice }: { readonly choice: { readonly scores: readonly { readonly id: string; readonly total: number }[] } } = (await gateway.health()).upstreams[0];
     const ids = { busy: (await endpoint(busy.url)).id, idle: (await endpoint(idle.url)).id };
-    const scores = Object.fromEntries(choice.scores.map((score: any) => [score.id, score]));
-    assert.ok(scores[ids.busy].total > scores[ids.idle].total);
+    const scores = Object.fromEntries(choice.scores.map(({ id, total }) => [id, total]));
+    assert.ok((scores[ids.busy] ?? 0) > (scores[ids.idle] ?? 1), JSON.stringify(scores));
     assert.equal((await endpoint(busy.url)).external, 6);
     assert.equal((await endpoint(busy.url)).reported.running, 6);
   });
@@ -82,7 +82,7 @@ for (const [engine, page] of [["vllm", PAGE_VLLM], ["sglang", PAGE_SGLANG], ["ll
       await passTime(clock, 30_000, 1_000);
       const state = await endpoint(one.url);
       assert.deepEqual([state.reported.running, state.external], [null, 0]);
-      assert.match(state.reported.missing, /names no running/);
+      assert.match(state.reported.missing ?? "", /names no running/);
       for (let i = 0; i < 8; i += 1) await answers([startCall(gateway, { body: aTask() })]);
       assert.equal(one.posts, 4, "half of them: neither idle nor busy is known of it");
       page1 = page(5);
@@ -139,7 +139,7 @@ test("round_robin goes around, whatever the load [10.R2]", async () => {
 
 test("an upstream that accepts and never answers holds up no other: its calls end by its own limit, the other's take as long as alone [80.I9 10.R5]", async () => {
   const clock = new VirtualClock();
-  await using mute = await startPagedEngine({ pages: { "/health": "mute" }, onPost: () => {} });
+  await using mute = await startPagedEngine({ pages: { "/health": MUTE }, onPost: () => {} });
   await using well = await virtualSim(clock, 2);
   const upstreams = [
     { ...upstreamOf("generic", [mute.url], { timeouts: { first_byte_s: 10 } }), id: "mute", models: ["a"] },

@@ -3,7 +3,8 @@ import type { AddressInfo } from "node:net";
 import { DONE, aFinish, aToken } from "./raw-engine.ts";
 
 /** What a page says: a body with status 200, another status, or nothing at all. */
-export type Page = string | number | "mute";
+export type Page = string | number | { readonly kind: "mute" };
+export const MUTE: Page = { kind: "mute" };
 
 export interface PagedEngineOptions {
   /** By path; read anew at each request, so a test may change it. A path that is not there is 404. */
@@ -51,7 +52,7 @@ export async function startPagedEngine(options: PagedEngineOptions): Promise<Pag
     gets.set(path, (gets.get(path) ?? 0) + 1);
     const entry = options.pages[path] ?? 404;
     const page = typeof entry === "function" ? entry() : entry;
-    if (page === "mute") return;
+    if (typeof page === "object") return;
     if (typeof page === "number") res.writeHead(page).end();
     else res.writeHead(200, { "content-type": "text/plain" }).end(page);
   });

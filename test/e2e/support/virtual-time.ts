@@ -1,4 +1,4 @@
-import { VirtualClock } from "../../../src/testing/virtual-clock.ts";
+import type { VirtualClock } from "../../../src/testing/virtual-clock.ts";
 
 // A gateway whose time is told and whose sockets are real. What is on the way between sockets of this one process arrives
 // within a few turns of its event loop, however slow the machine is, so a step of virtual time waits for turns, not for time.

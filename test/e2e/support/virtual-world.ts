@@ -1,15 +1,38 @@
 import { startSimEngine, type SimEngine } from "../../../src/sim-engine/sim-engine.ts";
-import { VirtualClock } from "../../../src/testing/virtual-clock.ts";
+import type { VirtualClock } from "../../../src/testing/virtual-clock.ts";
 import type { CallAnswer, LiveCall } from "./calls.ts";
 import { startTestGateway, type TestGateway } from "./test-gateway.ts";
 import { passTime, stopInVirtualTime, whileTimePasses } from "./virtual-time.ts";
+
+/** What tests read of an endpoint in `/health`. */
+export interface ShownEndpoint {
+  readonly id: string;
+  readonly public_id: string;
+  readonly url: string;
+  readonly in_flight: number;
+  readonly external: number;
+  readonly draining: boolean;
+  readonly health: string;
+  readonly health_reason: string | null;
+  readonly breaker: string;
+  readonly breaker_reason: string | null;
+  readonly ejected: boolean;
+  readonly stalled: boolean;
+  readonly reported: { readonly running: number | null; readonly kv_cache_use: number | null; readonly missing: string | null };
+}
+
+/** Of all upstreams. */
+export async function shownEndpoints(gateway: Pick<TestGateway, "health">): Promise<readonly ShownEndpoint[]> {
+  const { upstreams }: { readonly upstreams: readonly { readonly endpoints: readonly ShownEndpoint[] }[] } = await gateway.health();
+  return upstreams.flatMap(({ endpoints }) => endpoints);
+}
 
 /** A gateway and simulated engines on one virtual clock. */
 export interface VirtualWorld {
   readonly gateway: TestGateway;
   readonly clock: VirtualClock;
   /** As `/health` shows it. */
-  endpoint(url: string): Promise<any>;
+  endpoint(url: string): Promise<ShownEndpoint>;
   /** The answers, while time passes. */
   answers(calls: readonly LiveCall[]): Promise<readonly CallAnswer[]>;
 }
@@ -21,7 +44,11 @@ export async function withVirtualWorld(clock: VirtualClock, upstreams: readonly 
     await run({
       gateway,
       clock,
-      endpoint: async (url) => (await gateway.health()).upstreams.flatMap((upstream: any) => upstream.endpoints).find((endpoint: any) => endpoint.url === url),
+      endpoint: async (url) => {
+        const found = (await shownEndpoints(gateway)).find((endpoint) => endpoint.url === url);
+        if (found === undefined) throw new Error(`no endpoint ${url} in /health`);
+        return found;
+      },
       answers: (calls) => whileTimePasses(clock, Promise.all(calls.map((one) => one.answer))),
     });
   } finally {
