@@ -115,7 +115,7 @@ test("after the first byte there is no second try: a stream that breaks then end
   });
 });
 
-test("engines that answer everything with 503 see at most a fifth more calls than came, and three, and the clients get that 503 [80.G9 10.R4]", async () => {
+test("engines that answer everything with 503 see at most a fifth more calls than came, and three, and the clients get that 503 [80.G9 80.C20 10.R4]", async () => {
   const clock = new VirtualClock();
   const engines = await Promise.all([1, 2, 3].map((seed) => virtualSim(clock, seed)));
   await using stack = new AsyncDisposableStack();

@@ -58,7 +58,7 @@ test("where no address of a name takes a connection the answer names those that 
   });
 });
 
-test("a gateway starts while one of three upstreams, then all of them, are away or have names that do not resolve: it says so, serves what is there, and picks the others up when they come [10.R5 80.I9]", { timeout: 90_000 }, async () => {
+test("a gateway starts while one of three upstreams, then all of them, are away or have names that do not resolve: it says so, serves what is there, and picks the others up when they come [10.R5 80.C12 80.I9]", { timeout: 90_000 }, async () => {
   const port = await freePort();
   await using there = await sim();
   const away = upstream("away", ["a"], [`http://127.0.0.1:${port}`], { engine: "vllm" });
