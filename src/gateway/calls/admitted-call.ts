@@ -1,12 +1,12 @@
 import type { RequestOutcome } from "../../contract/audit-event.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { CallLimit } from "../../decide/calls/call-deadlines.ts";
-import { readBodyUsage, type BodyFacts } from "../../decide/http/body-usage.ts";
+import { judgeStream, judgeWhole } from "../../decide/calls/judge-ending.ts";
+import { readBodyUsage } from "../../decide/http/body-usage.ts";
 import { forwardResponseHeaders } from "../../decide/http/forward-headers.ts";
 import type { TokenUsage } from "../../decide/http/token-usage.ts";
 import type { EndpointChoice } from "../../decide/routing/choose-endpoint.ts";
 import type { RetryCause } from "../../decide/routing/retry-policy.ts";
-import { streamSucceeded } from "../../decide/sse/stream-watcher.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
@@ -27,10 +27,13 @@ import { ClientAnswer } from "./client-answer.ts";
 import { cutIfNotTaken, type ClientWriter } from "./client-writer.ts";
 import type { PreparedRequest } from "./prepared-request.ts";
 import { buildUpstreamRequest, injectsUsage } from "./upstream-request.ts";
-import { WaitingNotes } from "./waiting-notes.ts";
+import { SlotHold } from "./slot-hold.ts";
+import { notesFor } from "./waiting-notes.ts";
 
 /** Of an engine's error answer, what is read to know its kind. */
 const ERROR_TEXT_BYTES = 8 * 1024;
+/** Answers of an `http` upstream that another endpoint may do better. */
+const RETRIED_STATUS: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
 /**
  * One request from the moment it asks for a slot to its one end. Owns the slot, the try that is under way, the answer to
@@ -63,7 +66,6 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   readonly removeUsageEvent: boolean;
   readonly showsProgress: boolean;
   readonly rewritesAnswer: boolean;
-
   dispatchedAt: MonoMs;
 
   readonly #deps: CallDeps;
@@ -75,11 +77,10 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   readonly #answer: ClientAnswer;
   readonly #tries: CallTries;
   readonly #clock: CallClock;
+  readonly #hold: SlotHold;
   #request: PreparedRequest;
   #phase: "waiting" | "running" | "over" = "waiting";
   #attempt: Attempt | null = null;
-  #slotHeld = false;
-  #running = false;
   #usage: TokenUsage | null = null;
 
   constructor(
@@ -116,24 +117,15 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       context,
       clock: deps.clock,
       mode: this.mode,
-      upstreamId: upstream.settings.id,
-      engineKey: upstream.settings.engineKey,
+      upstream: upstream.settings,
       showsEndpoint: deps.endpointHeader(),
       onBlocked: () => this.#clock.blocked(),
       onDrained: () => this.#onDrained(),
     });
     this.writer = this.#answer.writer;
+    this.#hold = new SlotHold(upstream, this, this.id, request.wantsStream);
     this.askedAt = now;
-    this.#clock = new CallClock(
-      {
-        clock: deps.clock,
-        wheel: deps.wheel,
-        timeouts: () => upstream.settings.timeouts,
-        deadline: request.deadline,
-        onLimit: (limit) => this.#onLimit(limit),
-      },
-      now,
-    );
+    this.#clock = new CallClock(deps, upstream, request.deadline, (limit) => this.#onLimit(limit));
     this.dispatchedAt = now;
   }
 
@@ -145,19 +137,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   start(): void {
     const now = this.askedAt;
     this.#context.res.once("close", this.#onClientClose);
-    const keepaliveMs = this.#upstream.settings.sseKeepaliveMs;
-    if (this.#request.wantsStream && (this.#request.wantsQueueEvents || keepaliveMs !== null)) {
-      this.#clock.notes = new WaitingNotes(
-        {
-          queueEvents: this.#request.wantsQueueEvents,
-          keepaliveMs,
-          position: () => this.#upstream.pool.position(this.id),
-          estimatedWaitMs: () => this.#upstream.pool.estimatedWaitMs(this.id),
-          write: (comment) => this.#answer.comment(comment),
-        },
-        now,
-      );
-    }
+    this.#clock.notes = notesFor(this.#request, this.#upstream, this.id, this.#answer, now);
     const admission = this.#upstream.arrive(this, now);
     if (admission.kind === "admitted") this.onAdmitted(0);
     else if (admission.kind === "refused") this.onExpired(admission.why, 0, admission.retryAfterMs);
@@ -169,7 +149,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   onAdmitted(waitedMs: number): void {
     const endpoint = this.endpoint;
     if (endpoint === null) throw new Error("admitted without an endpoint");
-    this.#slotHeld = true;
+    this.#hold.take();
     this.#answer.queueMs = waitedMs;
     this.#metrics.class[this.class].queueSeconds.observe(waitedMs / 1000);
     this.#span?.event("yardmaster.slot.taken", this.#deps.clock.wall());
@@ -213,11 +193,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
 
   holdsStatus(status: number): boolean {
     if (this.mode === "engine") return status >= 400;
-    return (
-      this.#request.idempotent &&
-      (status === 502 || status === 503 || status === 504 || status === 429) &&
-      !this.writer.committed
-    );
+    return this.#request.idempotent && RETRIED_STATUS.has(status) && !this.writer.committed;
   }
 
   commit(_attempt: Attempt, head: UpstreamHead, contentLength: number | undefined): boolean {
@@ -230,10 +206,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   }
 
   onInformational(status: number, rawHeaders: string[]): void {
-    this.writer.sendInformational(
-      status,
-      forwardResponseHeaders(rawHeaders, { mode: this.mode, keepContentLength: false }),
-    );
+    const headers = forwardResponseHeaders(rawHeaders, { mode: this.mode, keepContentLength: false });
+    this.writer.sendInformational(status, headers);
   }
 
   onProgress(_attempt: Attempt, isEvent: boolean): void {
@@ -268,12 +242,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
         this.#endWhole(attempt, end.head, end.body);
         return;
       case "flow":
-        this.#endFlow(
-          end.error?.message ??
-            (end.facts?.looksComplete === false ? "the engine's answer stops inside its JSON" : null),
-          end.facts,
-          trailers,
-        );
+        this.#endFlow(end, trailers);
         return;
       case "stream":
         this.#endStream(end, trailers);
@@ -292,8 +261,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.dispatchedAt = this.#deps.clock.mono();
     this.#clock.lastProgressAt = undefined;
     this.#tries.count += 1;
-    this.#running = true;
-    this.#upstream.enterEndpoint(endpoint, this);
+    this.#hold.enter(endpoint);
     this.#span?.event("yardmaster.connect", this.#deps.clock.wall());
     const attempt = new Attempt(this);
     this.#attempt = attempt;
@@ -339,18 +307,15 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   #leaveAttempt(attempt: Attempt, endpoint: Endpoint, cause: RetryCause, now: MonoMs): void {
     attempt.abandon();
     this.#attempt = null;
-    this.#leaveEndpoint(endpoint, cause.kind === "stalled", true);
+    this.#hold.leave(cause.kind === "stalled");
     this.#upstream.onResult(endpoint, cause, now);
   }
 
   /** The engine's own error goes on as it is, in a shape that clients can read. */
   #passErrorAnswer(head: UpstreamHead, body: Buffer): void {
     if (this.writer.committed) {
-      this.#fail(
-        "UPSTREAM_ERROR",
-        `the engine answered ${head.status}: ${body.subarray(0, 300).toString("utf8")}`,
-        "engine_error",
-      );
+      const said = body.subarray(0, 300).toString("utf8");
+      this.#fail("UPSTREAM_ERROR", `the engine answered ${head.status}: ${said}`, "engine_error");
       return;
     }
     this.#answer.engineError(head, body);
@@ -363,26 +328,32 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     const isJson = (headerValue(head.rawHeaders, "content-type") ?? "").toLowerCase().includes("json");
     const facts = isJson ? readBodyUsage(body) : null;
     const { rewriteAnswer } = this.#request;
-    const rewritten = rewriteAnswer === null ? body : rewriteAnswer(body);
-    if (facts?.looksComplete === false) {
-      this.#giveUp(attempt, { kind: "garbage" }, "the engine's answer is not valid JSON");
-    } else if (this.writer.committed) {
-      this.#fail("UPSTREAM_PROTOCOL", "the engine answered without a stream", "upstream_failed");
-    } else if (rewritten === null) {
-      this.#giveUp(attempt, { kind: "garbage" }, "the engine's answer is not what this route answers with");
-    } else {
-      this.#usage = facts?.usage ?? null;
-      this.#answer.whole(head, rewritten);
-      if (facts?.isError === true) this.#end("engine_error", null);
-      else this.#endWell();
+    const sent = rewriteAnswer === null ? body : rewriteAnswer(body);
+    const ending = judgeWhole(facts, this.writer.committed, sent !== null);
+    switch (ending.kind) {
+      case "garbage":
+        this.#giveUp(attempt, { kind: "garbage" }, ending.why);
+        return;
+      case "notAStream":
+        this.#fail("UPSTREAM_PROTOCOL", "the engine answered without a stream", "upstream_failed");
+        return;
+      case "send":
+        this.#usage = facts?.usage ?? null;
+        this.#answer.whole(head, sent ?? body);
+        this.#end(ending.outcome, null);
+        return;
+      default:
+        assertNever(ending, "ending of a whole answer");
     }
   }
 
-  #endFlow(broken: string | null, facts: BodyFacts | null, trailers: readonly string[]): void {
+  #endFlow({ error, facts }: Extract<AttemptEnd, { kind: "flow" }>, trailers: readonly string[]): void {
     this.#usage = facts?.usage ?? null;
+    const cut = facts?.looksComplete === false ? "the engine's answer stops inside its JSON" : null;
+    const broken = error?.message ?? cut;
     if (broken === null) {
       this.writer.end(trailers);
-      this.#endWell();
+      this.#end("ok", null);
     } else {
       this.writer.breakOff(null);
       this.#endTruncated(broken);
@@ -392,23 +363,14 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   #endStream(end: Extract<AttemptEnd, { kind: "stream" }>, trailers: readonly string[]): void {
     const { verdict, error } = end;
     this.#usage = verdict.usage;
-    const good = streamSucceeded(verdict) || (this.streamEnd === "none" && !verdict.errorSeen && !verdict.overflow);
+    const ending = judgeStream(verdict, error !== null, this.streamEnd === "finishReason");
     const message = error?.message ?? verdict.errorMessage ?? "the stream ended without finishing the answer";
-    if (error === null && (good || verdict.errorSeen || verdict.doneSeen)) {
-      // An engine's own error event, or its [DONE], goes on as it came; without a finish it is a failure all the same.
-      this.writer.end(trailers);
-      if (good && verdict.finishSeen && !verdict.contentSeen) this.#metrics.emptyAnswers.inc();
-    } else if (verdict.errorSeen) {
-      this.writer.breakOff(null);
-    } else {
-      this.#answer.breakOff("UPSTREAM_ERROR", `the engine broke off: ${message}`, verdict, error?.completeFraming);
-    }
-    if (error === null && good) this.#endWell();
+    if (ending.send === "end") this.writer.end(trailers);
+    else if (ending.send === "cut") this.writer.breakOff(null);
+    else this.#answer.breakOff("UPSTREAM_ERROR", `the engine broke off: ${message}`, verdict, error?.completeFraming);
+    if (ending.good && verdict.finishSeen && !verdict.contentSeen) this.#metrics.emptyAnswers.inc();
+    if (ending.good) this.#end("ok", null);
     else this.#endTruncated(message);
-  }
-
-  #endWell(): void {
-    this.#end("ok", null);
   }
 
   /** Once per request and as early as can be said: the endpoint answers. */
@@ -466,16 +428,14 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   #end(outcome: RequestOutcome, code: ErrorCode | null, aborted = false): void {
     if (this.#phase === "over") return;
     this.#phase = "over";
-    const endpoint = this.endpoint;
     this.#clock.stop();
     this.#context.res.off("close", this.#onClientClose);
-    if (this.#running && endpoint !== null) this.#leaveEndpoint(endpoint, aborted, false);
-    else if (this.#slotHeld) this.#upstream.endSlot(this.id);
+    this.#hold.release(aborted);
     this.#attempt = null;
     this.#freeBody();
     recordCall(this.#deps, this.#context, {
       upstream: this.#upstream,
-      endpoint,
+      endpoint: this.endpoint,
       class: this.class,
       model: this.mode === "http" ? null : this.model,
       outcome,
@@ -491,23 +451,11 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     });
     cutIfNotTaken(
       this.#context.res,
-      this.#deps.clock,
-      this.#deps.wheel,
+      this.#deps,
       this.#upstream.settings.timeouts.writeStallMs,
-      () => this.#metrics.clientStalls.inc(),
+      this.#metrics.clientStalls,
     );
     this.#onEnded();
-  }
-
-  #leaveEndpoint(endpoint: Endpoint, aborted: boolean, keepSlot: boolean): void {
-    this.#running = false;
-    const stops = this.#upstream.adapter.stopsAbandoned;
-    const worksOn = aborted && !(this.#request.wantsStream ? stops.streamed : stops.nonStreamed);
-    if (worksOn) this.#upstream.linger(keepSlot ? null : this.id, endpoint, this);
-    else this.#upstream.leaveEndpoint(endpoint, this);
-    if (keepSlot) return;
-    this.#slotHeld = false;
-    if (!worksOn) this.#upstream.endSlot(this.id);
   }
 
   #freeBody(): void {

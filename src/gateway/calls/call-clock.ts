@@ -1,21 +1,15 @@
-import type { UpstreamTimeouts } from "../../contract/gateway-config.ts";
 import { nextCallDeadline, type CallLimit, type CallTimes } from "../../decide/calls/call-deadlines.ts";
 import { asMono, type Clock, type MonoMs } from "../../kernel/clock.ts";
 import type { Deadline, TimerWheel } from "../../kernel/timer-wheel.ts";
+import type { Upstream } from "../upstreams/upstream.ts";
 import type { WaitingNotes } from "./waiting-notes.ts";
-
-export interface CallClockOptions {
-  readonly clock: Clock;
-  readonly wheel: TimerWheel;
-  /** As they are now: a reload changes them. */
-  readonly timeouts: () => UpstreamTimeouts;
-  readonly deadline: MonoMs | undefined;
-  readonly onLimit: (limit: CallLimit) => void;
-}
 
 /** All that one call does by time: its limits while it is on an engine, and the notes that a waiting client gets. */
 export class CallClock implements CallTimes {
-  readonly #options: CallClockOptions;
+  readonly #clock: Clock;
+  readonly #wheel: TimerWheel;
+  readonly #upstream: Upstream;
+  readonly #onLimit: (limit: CallLimit) => void;
   readonly deadline: MonoMs | undefined;
   startedAt: MonoMs;
   firstEventAt: MonoMs | undefined;
@@ -25,10 +19,18 @@ export class CallClock implements CallTimes {
   #running = false;
   #timer: Deadline | undefined;
 
-  constructor(options: CallClockOptions, now: MonoMs) {
-    this.#options = options;
-    this.deadline = options.deadline;
-    this.startedAt = now;
+  constructor(
+    { clock, wheel }: { readonly clock: Clock; readonly wheel: TimerWheel },
+    upstream: Upstream,
+    deadline: MonoMs | undefined,
+    onLimit: (limit: CallLimit) => void,
+  ) {
+    this.#clock = clock;
+    this.#wheel = wheel;
+    this.#upstream = upstream;
+    this.deadline = deadline;
+    this.#onLimit = onLimit;
+    this.startedAt = clock.mono();
   }
 
   /** The call has its slot. */
@@ -41,36 +43,36 @@ export class CallClock implements CallTimes {
   /** Called after anything that may bring a limit nearer; one that moves away is seen when it comes up. */
   schedule(): void {
     const notesAt = this.notes?.nextAt ?? Number.POSITIVE_INFINITY;
-    const at = this.#running ? Math.min(nextCallDeadline(this, this.#options.timeouts()).at, notesAt) : notesAt;
+    const at = this.#running ? Math.min(nextCallDeadline(this, this.#upstream.settings.timeouts).at, notesAt) : notesAt;
     if (at === Number.POSITIVE_INFINITY) return;
-    if (this.#timer !== undefined && this.#timer.bucket >= 0) this.#options.wheel.move(this.#timer, asMono(at));
-    else this.#timer = this.#options.wheel.add(asMono(at), this.#onTimer);
+    if (this.#timer !== undefined && this.#timer.bucket >= 0) this.#wheel.move(this.#timer, asMono(at));
+    else this.#timer = this.#wheel.add(asMono(at), this.#onTimer);
   }
 
   stop(): void {
-    if (this.#timer !== undefined) this.#options.wheel.remove(this.#timer);
+    if (this.#timer !== undefined) this.#wheel.remove(this.#timer);
     this.#running = false;
     this.notes = null;
   }
 
   /** The client takes nothing: bytes wait for it. */
   blocked(): void {
-    this.blockedAt = this.#options.clock.mono();
+    this.blockedAt = this.#clock.mono();
     this.schedule();
   }
 
   /** The client takes again. What the engine did not send meanwhile was held back by us. */
   drained(): void {
     this.blockedAt = undefined;
-    if (this.lastProgressAt !== undefined) this.lastProgressAt = this.#options.clock.mono();
+    if (this.lastProgressAt !== undefined) this.lastProgressAt = this.#clock.mono();
   }
 
   readonly #onTimer = (now: MonoMs): void => {
     this.#timer = undefined;
     if (this.#running) {
-      const due = nextCallDeadline(this, this.#options.timeouts());
+      const due = nextCallDeadline(this, this.#upstream.settings.timeouts);
       if (now >= due.at) {
-        this.#options.onLimit(due.limit);
+        this.#onLimit(due.limit);
         return;
       }
     }

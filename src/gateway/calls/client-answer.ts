@@ -1,3 +1,4 @@
+import type { UpstreamSettings } from "../../contract/gateway-config.ts";
 import { normaliseEngineError } from "../../decide/engines/engine-error.ts";
 import type { EndpointChoice } from "../../decide/routing/choose-endpoint.ts";
 import { renderErrorEvent } from "../../decide/sse/error-event.ts";
@@ -16,9 +17,7 @@ export interface ClientAnswerOptions {
   readonly context: RequestContext;
   readonly clock: Clock;
   readonly mode: "engine" | "http";
-  readonly upstreamId: string;
-  /** What the engine was given to let us in: it may repeat it in its errors, and no client may see it. */
-  readonly engineKey: Secret | null;
+  readonly upstream: UpstreamSettings;
   readonly showsEndpoint: boolean;
   readonly onBlocked: () => void;
   readonly onDrained: () => void;
@@ -54,7 +53,8 @@ export class ClientAnswer {
 
   /** The engine's own error goes on as it is, in a shape that clients can read. */
   engineError(head: UpstreamHead, said: Buffer): void {
-    const key = this.#options.engineKey;
+    // What the engine was given to let us in: it may repeat it in its errors, and no client may see it.
+    const key = this.#options.upstream.engineKey;
     const masked = key?.isIn(said) === true;
     const body = masked ? Buffer.from(key.maskIn(said.toString("latin1")), "latin1") : said;
     const rawHeaders = key === null ? head.rawHeaders : withoutSecret(head.rawHeaders, key);
@@ -79,19 +79,19 @@ export class ClientAnswer {
 
   /** A refusal, or a failure before anything of an answer came: JSON, or an event where comments have gone out already. */
   refuse(code: ErrorCode, said: string, retryAfterMs?: number): void {
-    const message = this.#options.engineKey?.maskIn(said) ?? said;
+    const message = this.#options.upstream.engineKey?.maskIn(said) ?? said;
     if (this.writer.committed) {
       this.writer.breakOff(this.#errorEvent(code, message, undefined));
       return;
     }
-    const { context, upstreamId, clock } = this.#options;
+    const { context, upstream, clock } = this.#options;
     this.status = sendError(context.res, code, message, {
       dialect: context.dialect,
       requestId: context.requestId,
       clock,
       retryAfterMs,
       queueMs: this.queueMs,
-      upstreamId,
+      upstreamId: upstream.id,
     });
   }
 
@@ -121,7 +121,7 @@ export class ClientAnswer {
   }
 
   #errorEvent(code: ErrorCode, said: string, verdict: StreamVerdict | undefined): Buffer {
-    const message = this.#options.engineKey?.maskIn(said) ?? said;
+    const message = this.#options.upstream.engineKey?.maskIn(said) ?? said;
     const { context } = this.#options;
     const last = verdict?.lastSequenceNumber;
     return renderErrorEvent(context.dialect, code, message, verdict?.atBoundary ?? true, {
@@ -131,12 +131,12 @@ export class ClientAnswer {
   }
 
   #facts(replacedBody: boolean): AnswerFacts {
-    const { context, mode, upstreamId, showsEndpoint } = this.#options;
+    const { context, mode, upstream, showsEndpoint } = this.#options;
     return {
       mode,
       requestId: context.requestId,
       queueMs: this.queueMs,
-      upstreamId,
+      upstreamId: upstream.id,
       endpoint: showsEndpoint ? this.endpoint : null,
       choice: this.choice,
       replacedBody,

@@ -169,10 +169,9 @@ function pairs(flat: readonly string[]): [string, string][] {
  */
 export function cutIfNotTaken(
   res: ServerResponse,
-  clock: Clock,
-  wheel: TimerWheel,
+  { clock, wheel }: { readonly clock: Clock; readonly wheel: TimerWheel },
   stallMs: number,
-  onCut: () => void,
+  cuts: { inc(): void },
 ): void {
   const socket = res.socket;
   if (socket === null || socket.writableLength === 0) return;
@@ -181,7 +180,7 @@ export function cutIfNotTaken(
     if (res.writableFinished || socket.destroyed) return;
     const sentNow = socket.bytesWritten - socket.writableLength;
     if (sentNow === sent) {
-      onCut();
+      cuts.inc();
       socket.destroy();
       return;
     }

@@ -1,3 +1,6 @@
+import type { Upstream } from "../upstreams/upstream.ts";
+import type { ClientAnswer } from "./client-answer.ts";
+import type { PreparedRequest } from "./prepared-request.ts";
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
 
 /**
@@ -61,4 +64,26 @@ export class WaitingNotes {
     if (this.#options.keepaliveMs !== null) this.#keepaliveAt = now + this.#options.keepaliveMs;
     this.#options.write(comment);
   }
+}
+
+/** For streams whose client, or operator, wants to hear something while nothing comes; null for all others. */
+export function notesFor(
+  request: PreparedRequest,
+  upstream: Upstream,
+  callId: number,
+  answer: ClientAnswer,
+  now: MonoMs,
+): WaitingNotes | null {
+  const keepaliveMs = upstream.settings.sseKeepaliveMs;
+  if (!request.wantsStream || (!request.wantsQueueEvents && keepaliveMs === null)) return null;
+  return new WaitingNotes(
+    {
+      queueEvents: request.wantsQueueEvents,
+      keepaliveMs,
+      position: () => upstream.pool.position(callId),
+      estimatedWaitMs: () => upstream.pool.estimatedWaitMs(callId),
+      write: (comment) => answer.comment(comment),
+    },
+    now,
+  );
 }
