@@ -47,7 +47,10 @@ upstreams:
 );
 mkdirSync(join(work, "nginx"));
 const nginxConf = join(work, "nginx.conf");
-writeFileSync(nginxConf, readFileSync(join(yardstick, "reference", "nginx.conf.in"), "utf8").replaceAll("RUNDIR", join(work, "nginx")));
+writeFileSync(
+  nginxConf,
+  readFileSync(join(yardstick, "reference", "nginx.conf.in"), "utf8").replaceAll("RUNDIR", join(work, "nginx")),
+);
 const oursCommand = [join(ROOT, "bin", "yardmaster"), "gateway", "--config", config, "--log-level", "error"];
 const vllmRouter = values.peers === undefined ? null : join(resolve(values.peers), "v-vllm", "bin", "vllm-router");
 
@@ -56,21 +59,84 @@ const targets = [
   { name: "yardmaster", cmd: oursCommand, port: OURS },
 ];
 if (vllmRouter !== null && existsSync(vllmRouter)) {
-  const flags = ["--host", "127.0.0.1", "--port", "8131", "--worker-urls", `http://127.0.0.1:${STUB}`, "--policy", "round_robin", "--log-level", "warning"];
-  const quiet = ["--prometheus-port", "28131", "--health-check-interval-secs", "86400", "--health-failure-threshold", "1000000", "--disable-circuit-breaker"];
+  const flags = [
+    "--host",
+    "127.0.0.1",
+    "--port",
+    "8131",
+    "--worker-urls",
+    `http://127.0.0.1:${STUB}`,
+    "--policy",
+    "round_robin",
+    "--log-level",
+    "warning",
+  ];
+  const quiet = [
+    "--prometheus-port",
+    "28131",
+    "--health-check-interval-secs",
+    "86400",
+    "--health-failure-threshold",
+    "1000000",
+    "--disable-circuit-breaker",
+  ];
   targets.push({ name: "vllm-router", cmd: [vllmRouter, ...flags, ...quiet], port: 8131 });
 }
 const short = ["--duration", "2", "--warmup", "0.5"];
 const scenarios = [
-  { name: "call1k", args: ["--conns", "64", "--body", "1024", ...short], cols: ["rps", "cpu_us"], ratio: ["cpu_us", "rps"] },
-  { name: "call16k", args: ["--conns", "64", "--body", "16384", ...short], cols: ["rps", "cpu_us"], ratio: ["cpu_us", "rps"] },
-  { name: "lockstep", args: ["--stream", "--conns", "100", "--chunks", "500", "--interval", "lockstep", ...short], cols: ["eps", "cpu_us"], ratio: ["cpu_us", "eps"] },
-  { name: "bunched", args: ["--stream", "--conns", "100", "--chunks", "5000", "--interval", "blast", ...short], cols: ["eps", "cpu_us"], ratio: ["cpu_us", "eps"] },
-  { name: "rate1000", args: ["--conns", "64", "--rate", "1000", "--duration", "3", "--warmup", "0.5"], cols: ["lat_us.p50", "lat_us.p99"], ratio: ["lat_us.p50", "lat_us.p99"] },
-  { name: "rate200", args: ["--conns", "64", "--rate", "200", "--duration", "3", "--warmup", "0.5"], cols: ["cpu_us"], ratio: ["cpu_us"] },
+  {
+    name: "call1k",
+    args: ["--conns", "64", "--body", "1024", ...short],
+    cols: ["rps", "cpu_us"],
+    ratio: ["cpu_us", "rps"],
+  },
+  {
+    name: "call16k",
+    args: ["--conns", "64", "--body", "16384", ...short],
+    cols: ["rps", "cpu_us"],
+    ratio: ["cpu_us", "rps"],
+  },
+  {
+    name: "lockstep",
+    args: ["--stream", "--conns", "100", "--chunks", "500", "--interval", "lockstep", ...short],
+    cols: ["eps", "cpu_us"],
+    ratio: ["cpu_us", "eps"],
+  },
+  {
+    name: "bunched",
+    args: ["--stream", "--conns", "100", "--chunks", "5000", "--interval", "blast", ...short],
+    cols: ["eps", "cpu_us"],
+    ratio: ["cpu_us", "eps"],
+  },
+  {
+    name: "rate1000",
+    args: ["--conns", "64", "--rate", "1000", "--duration", "3", "--warmup", "0.5"],
+    cols: ["lat_us.p50", "lat_us.p99"],
+    ratio: ["lat_us.p50", "lat_us.p99"],
+  },
+  {
+    name: "rate200",
+    args: ["--conns", "64", "--rate", "200", "--duration", "3", "--warmup", "0.5"],
+    cols: ["cpu_us"],
+    ratio: ["cpu_us"],
+  },
   {
     name: "streams1000",
-    args: ["--stream", "--conns", "1000", "--chunks", "100", "--interval", "50000", "--ramp-us", "700", "--warmup", "2", "--duration", "3"],
+    args: [
+      "--stream",
+      "--conns",
+      "1000",
+      "--chunks",
+      "100",
+      "--interval",
+      "50000",
+      "--ramp-us",
+      "700",
+      "--warmup",
+      "2",
+      "--duration",
+      "3",
+    ],
     cols: ["cpu_us", "chunk_us.p50", "chunk_us.p99"],
     ratio: ["cpu_us", "chunk_us.p50", "chunk_us.p99"],
     skip: ["vllm-router"],
@@ -78,12 +144,31 @@ const scenarios = [
   {
     name: "idle5000",
     fresh: true,
-    args: ["--stream", "--conns", "5000", "--chunks", "1000", "--interval", "10000000", "--ramp-us", "600", "--warmup", "6", "--duration", "2"],
+    args: [
+      "--stream",
+      "--conns",
+      "5000",
+      "--chunks",
+      "1000",
+      "--interval",
+      "10000000",
+      "--ramp-us",
+      "600",
+      "--warmup",
+      "6",
+      "--duration",
+      "2",
+    ],
     cols: ["rss_start_mb", "rss_end_mb"],
     ratio: [],
     skip: ["vllm-router"],
   },
-  { name: "image5m", args: ["--conns", "8", "--body", "5242880", "--image", ...short], cols: ["rps", "cpu_us", "rss_max_mb"], ratio: ["cpu_us", "rps"] },
+  {
+    name: "image5m",
+    args: ["--conns", "8", "--body", "5242880", "--image", ...short],
+    cols: ["rps", "cpu_us", "rss_max_mb"],
+    ratio: ["cpu_us", "rps"],
+  },
 ].filter((scenario) => new RegExp(values.only).test(scenario.name));
 
 const compareConfig = join(work, "compare.json");
@@ -91,21 +176,48 @@ const prewarm = [
   ["--conns", "64", "--warmup", "0", "--duration", "6"],
   ["--stream", "--conns", "100", "--chunks", "100", "--interval", "lockstep", "--warmup", "0", "--duration", "4"],
 ];
-writeFileSync(compareConfig, JSON.stringify({ backendPort: STUB, gwCpu: 0, benchCpu: 1, ref: "nginx", prewarm, targets, scenarios }));
+writeFileSync(
+  compareConfig,
+  JSON.stringify({ backendPort: STUB, gwCpu: 0, benchCpu: 1, ref: "nginx", prewarm, targets, scenarios }),
+);
 const compareRaw = join(work, "compare.jsonl");
-run("node", [join(yardstick, "compare.mjs"), compareConfig, "--out", compareRaw, "--repeats", values.repeats], { GWBENCH: gwbench });
+run("node", [join(yardstick, "compare.mjs"), compareConfig, "--out", compareRaw, "--repeats", values.repeats], {
+  GWBENCH: gwbench,
+});
 
 let peersRaw = null;
 if (values.peers !== undefined && new RegExp(values.only).test("peers")) {
   const extra = join(work, "extra.json");
   writeFileSync(extra, JSON.stringify([{ name: "yardmaster", port: OURS, cmd: oursCommand }]));
   peersRaw = join(work, "peers.jsonl");
-  run("node", [join(yardstick, "peers.mjs"), resolve(values.peers), "--repeats", values.repeats, "--extra", extra, "--out", peersRaw, "--scenario", "sat1k|lockstep|blast|body5m|rate200"], {});
+  run(
+    "node",
+    [
+      join(yardstick, "peers.mjs"),
+      resolve(values.peers),
+      "--repeats",
+      values.repeats,
+      "--extra",
+      extra,
+      "--out",
+      peersRaw,
+      "--scenario",
+      "sat1k|lockstep|blast|body5m|rate200",
+    ],
+    {},
+  );
 }
 const mixed = new RegExp(values.only).test("mixed") ? await measureMixed() : null;
 const starts = new RegExp(values.only).test("start") ? await measureStarts() : null;
 
-const report = renderReport({ compare: readLines(compareRaw), peers: peersRaw === null ? [] : readLines(peersRaw), mixed, starts, machine: `${cpus().length} cores, ${cpus()[0]?.model ?? "unknown"}`, node: process.version });
+const report = renderReport({
+  compare: readLines(compareRaw),
+  peers: peersRaw === null ? [] : readLines(peersRaw),
+  mixed,
+  starts,
+  machine: `${cpus().length} cores, ${cpus()[0]?.model ?? "unknown"}`,
+  node: process.version,
+});
 console.log(report);
 if (values.write) {
   const page = join(ROOT, "docs", "benchmarks.md");
@@ -121,20 +233,56 @@ function run(command, args, env) {
 }
 
 function readLines(path) {
-  return readFileSync(path, "utf8").trim().split("\n").filter((line) => line !== "").map((line) => JSON.parse(line));
+  return readFileSync(path, "utf8")
+    .trim()
+    .split("\n")
+    .filter((line) => line !== "")
+    .map((line) => JSON.parse(line));
 }
 
 /** B6: what 5 MB image bodies, 8 at once, do to 200 small calls a second beside them. */
 async function measureMixed() {
   const stub = spawn("taskset", ["-c", "1", gwbench, "--listen", String(STUB)], { stdio: "ignore" });
   const gateway = await startOurs();
-  const small = (seconds) => client(["--conns", "32", "--rate", "200", "--duration", String(seconds), "--warmup", "1", "--pid", String(gateway.pid)]);
+  const small = (seconds) =>
+    client([
+      "--conns",
+      "32",
+      "--rate",
+      "200",
+      "--duration",
+      String(seconds),
+      "--warmup",
+      "1",
+      "--pid",
+      String(gateway.pid),
+    ]);
   await small(3);
   const rounds = [];
   for (let i = 0; i < Number(values.repeats); i += 1) {
     const alone = await small(3);
-    const [beside, images] = await Promise.all([small(3), client(["--conns", "8", "--body", "5242880", "--image", "--duration", "4", "--warmup", "0.3", "--pid", String(gateway.pid)])]);
-    rounds.push({ aloneMs: alone.lat_us.p99 / 1000, besideMs: beside.lat_us.p99 / 1000, rssMb: images.rss_max_mb, errors: alone.err + beside.err + images.err });
+    const [beside, images] = await Promise.all([
+      small(3),
+      client([
+        "--conns",
+        "8",
+        "--body",
+        "5242880",
+        "--image",
+        "--duration",
+        "4",
+        "--warmup",
+        "0.3",
+        "--pid",
+        String(gateway.pid),
+      ]),
+    ]);
+    rounds.push({
+      aloneMs: alone.lat_us.p99 / 1000,
+      besideMs: beside.lat_us.p99 / 1000,
+      rssMb: images.rss_max_mb,
+      errors: alone.err + beside.err + images.err,
+    });
   }
   gateway.kill("SIGTERM");
   stub.kill("SIGTERM");
@@ -143,7 +291,9 @@ async function measureMixed() {
 
 function client(args) {
   return new Promise((done, fail) => {
-    const child = spawn("taskset", ["-c", "1", gwbench, "--target", String(OURS), ...args], { stdio: ["ignore", "pipe", "ignore"] });
+    const child = spawn("taskset", ["-c", "1", gwbench, "--target", String(OURS), ...args], {
+      stdio: ["ignore", "pipe", "ignore"],
+    });
     let text = "";
     child.stdout.on("data", (chunk) => (text += chunk));
     child.on("close", () => {
@@ -182,12 +332,33 @@ async function measureStarts() {
 async function firstAnswer() {
   const cwd = mkdtempSync(join(work, "up-"));
   const begin = performance.now();
-  const child = spawn("npm", ["--prefix", ROOT, "start", "--", "--config", join(cwd, "y.yaml"), "--data-dir", join(cwd, "data"), "--listen", "127.0.0.1:0"], { cwd, stdio: ["ignore", "pipe", "ignore"], detached: true });
+  const child = spawn(
+    "npm",
+    [
+      "--prefix",
+      ROOT,
+      "start",
+      "--",
+      "--config",
+      join(cwd, "y.yaml"),
+      "--data-dir",
+      join(cwd, "data"),
+      "--listen",
+      "127.0.0.1:0",
+    ],
+    { cwd, stdio: ["ignore", "pipe", "ignore"], detached: true },
+  );
   writeFileSync(join(cwd, "y.yaml"), "upstreams: []\n");
   let text = "";
-  await new Promise((done) => child.stdout.on("data", (chunk) => ((text += chunk), text.includes("Ctrl-C") ? done() : undefined)));
+  await new Promise((done) =>
+    child.stdout.on("data", (chunk) => ((text += chunk), text.includes("Ctrl-C") ? done() : undefined)),
+  );
   const [, url, key, body] = /curl -N (\S+) -H "Authorization: Bearer (\S+)" .* -d '(.*)'/.exec(text) ?? [];
-  const answer = await fetch(url, { method: "POST", headers: { authorization: `Bearer ${key}`, "content-type": "application/json" }, body });
+  const answer = await fetch(url, {
+    method: "POST",
+    headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+    body,
+  });
   await answer.body.getReader().read();
   const took = performance.now() - begin;
   process.kill(-child.pid, "SIGTERM");

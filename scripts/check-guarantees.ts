@@ -57,7 +57,8 @@ function readPromises(text: string, problems: string[]): { id: string | undefine
     if (line.startsWith("#")) {
       const id = HEADING.exec(line)?.[1];
       if (line.startsWith("###") && id === undefined) problems.push(`${DOCUMENT}: not like "### 10.A7 — …": ${line}`);
-      if (id !== undefined && parts.some((part) => part.id === id)) problems.push(`${DOCUMENT}: ${id} stands there twice`);
+      if (id !== undefined && parts.some((part) => part.id === id))
+        problems.push(`${DOCUMENT}: ${id} stands there twice`);
       parts.push({ id, lines: [] });
     }
     if (line === BEGIN) inTests = true;

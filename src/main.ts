@@ -7,7 +7,9 @@ import type { ProcessPorts } from "./up/process-ports.ts";
 /** A second signal that does not end the process in this time is followed by the end all the same. */
 const HURRY_MS = 1_000;
 
-const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as { version: string };
+const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
+  version: string;
+};
 const stop = new AbortController();
 const hurry = new AbortController();
 const reloads: (() => void)[] = [];
@@ -27,7 +29,13 @@ process.on("SIGHUP", () => reloads.forEach((reload) => reload()));
 process.on("SIGUSR1", () => {});
 
 const { io, outputClosed } = processIo(process, process.env, systemClock, stop.signal);
-const ports = (): ProcessPorts => ({ io, stop: stop.signal, hurry: hurry.signal, onReload: (listener) => reloads.push(listener), version });
+const ports = (): ProcessPorts => ({
+  io,
+  stop: stop.signal,
+  hurry: hurry.signal,
+  onReload: (listener) => reloads.push(listener),
+  version,
+});
 
 /** Only what the first word names is loaded: a role's code takes longer to load than a gateway takes to start. */
 async function commandsFor(word: string | undefined): Promise<readonly Command[]> {

@@ -41,24 +41,34 @@ export const ROLE_OPTIONS_HELP = `  --config FILE           configuration (defau
  * `parseArgs` with errors that a person can act on. Throws USAGE. Every option but the lists is to be given once: a
  * second one that quietly won would be a trap.
  */
-export function readArgs<const Options extends ParseArgsOptionsConfig>(args: readonly string[], options: Options, positionals: { readonly names: readonly string[]; readonly optional?: boolean }) {
+export function readArgs<const Options extends ParseArgsOptionsConfig>(
+  args: readonly string[],
+  options: Options,
+  positionals: { readonly names: readonly string[]; readonly optional?: boolean },
+) {
   refuseUnknown(args, options);
-  let parsed: ReturnType<typeof parseArgs<{ args: string[]; options: Options; strict: true; allowPositionals: true; tokens: true }>>;
+  let parsed: ReturnType<
+    typeof parseArgs<{ args: string[]; options: Options; strict: true; allowPositionals: true; tokens: true }>
+  >;
   try {
     parsed = parseArgs({ args: [...args], options, strict: true, allowPositionals: true, tokens: true });
   } catch (err) {
-    throw new YardmasterError("USAGE", err instanceof Error ? (err.message.split("\n", 1)[0] ?? "") : String(err), { cause: err });
+    throw new YardmasterError("USAGE", err instanceof Error ? (err.message.split("\n", 1)[0] ?? "") : String(err), {
+      cause: err,
+    });
   }
   const seen = new Set<string>();
   for (const token of parsed.tokens) {
     if (token.kind !== "option") continue;
-    if (seen.has(token.name) && options[token.name]?.multiple !== true) throw usageError(`--${token.name} is given twice`);
+    if (seen.has(token.name) && options[token.name]?.multiple !== true)
+      throw usageError(`--${token.name} is given twice`);
     seen.add(token.name);
   }
   const given = parsed.positionals;
   const missing = positionals.names[given.length];
   if (missing !== undefined && positionals.optional !== true) throw usageError(`${missing} is missing`);
-  if (given.length > positionals.names.length) throw usageError(`unexpected argument: ${given[positionals.names.length]}`);
+  if (given.length > positionals.names.length)
+    throw usageError(`unexpected argument: ${given[positionals.names.length]}`);
   return { values: parsed.values, positionals: given, given: seen as ReadonlySet<string> };
 }
 
@@ -86,10 +96,18 @@ export function readRoleFlags(values: RoleFlagValues, given: ReadonlySet<string>
   if (logLevel === undefined) throw usageError(`--log-level: use one of ${LOG_LEVELS.join(", ")}`);
   const logFormat = values["log-format"];
   if (logFormat !== "pretty" && logFormat !== "json") throw usageError("--log-format: use pretty or json");
-  if (values.listen !== undefined && parseListen(values.listen) === undefined) throw usageError("--listen: use HOST:PORT, such as 127.0.0.1:8200 or [::1]:8200");
+  if (values.listen !== undefined && parseListen(values.listen) === undefined)
+    throw usageError("--listen: use HOST:PORT, such as 127.0.0.1:8200 or [::1]:8200");
   if (values.config === "") throw usageError("--config: names no file");
   if (values["data-dir"] === "") throw usageError("--data-dir: names no folder");
-  return { configPath: values.config, configGiven: given.has("config"), listen: values.listen, dataDir: values["data-dir"], logLevel, logFormat };
+  return {
+    configPath: values.config,
+    configGiven: given.has("config"),
+    listen: values.listen,
+    dataDir: values["data-dir"],
+    logLevel,
+    logFormat,
+  };
 }
 
 /** The flags of a role that has none of its own. */

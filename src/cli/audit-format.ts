@@ -71,15 +71,40 @@ export class AuditTable {
   }
 
   #line(cells: readonly string[]): string {
-    const padded = cells.map((cell, i) => (COLUMNS[i]?.right === true ? cell.padStart(this.#widths[i] ?? 0) : cell.padEnd(this.#widths[i] ?? 0)));
+    const padded = cells.map((cell, i) =>
+      COLUMNS[i]?.right === true ? cell.padStart(this.#widths[i] ?? 0) : cell.padEnd(this.#widths[i] ?? 0),
+    );
     return `${padded.join("  ").trimEnd()}\n`;
   }
 }
 
 const CSV_FIELDS = [
-  "seq", "time", "requestId", "keyId", "class", "method", "route", "model", "upstream", "endpoint", "status", "outcome", "errorCode",
-  "queueMs", "firstByteMs", "totalMs", "promptTokens", "completionTokens", "cachedTokens", "bytesIn", "bytesOut", "attempts",
-  "idempotentReplay", "cacheHit", "shed", "overflow",
+  "seq",
+  "time",
+  "requestId",
+  "keyId",
+  "class",
+  "method",
+  "route",
+  "model",
+  "upstream",
+  "endpoint",
+  "status",
+  "outcome",
+  "errorCode",
+  "queueMs",
+  "firstByteMs",
+  "totalMs",
+  "promptTokens",
+  "completionTokens",
+  "cachedTokens",
+  "bytesIn",
+  "bytesOut",
+  "attempts",
+  "idempotentReplay",
+  "cacheHit",
+  "shed",
+  "overflow",
 ] as const satisfies readonly (keyof AuditRecord)[];
 
 /** Unknown is an empty cell. Text that a spreadsheet would take for a formula gets an apostrophe before it. */

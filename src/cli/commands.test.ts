@@ -12,7 +12,10 @@ import { cliCommands } from "./commands.ts";
 import { dispatch } from "./dispatch.ts";
 import { referencePages } from "./reference-docs.ts";
 
-const run = async (argv: readonly string[], env: Env = {}): Promise<{ readonly code: number; readonly out: string; readonly err: string }> => {
+const run = async (
+  argv: readonly string[],
+  env: Env = {},
+): Promise<{ readonly code: number; readonly out: string; readonly err: string }> => {
   const { io, output } = captureIo(env);
   const code = await dispatch(argv, cliCommands, "0", io);
   return { code, ...output() };
@@ -69,12 +72,31 @@ test("config schema is a JSON Schema that knows every key and lets a variable st
   assert.equal(schema.additionalProperties, false);
   assert.deepEqual(schema.required, ["upstreams"]);
   const slots = schema.properties.upstreams.items.properties.slots;
-  assert.deepEqual(slots.anyOf.map((option: { type: string }) => option.type), ["integer", "string"]);
+  assert.deepEqual(
+    slots.anyOf.map((option: { type: string }) => option.type),
+    ["integer", "string"],
+  );
   assert.match(slots.description, /in flight/);
 });
 
 test("key new prints the key once, and lines that the file takes as they are [60.K1 80.C38]", async () => {
-  const made = await run(["key", "new", "--id", "team", "--role", "operator", "--classes", "batch,interactive", "--models", "qwen*,m", "--weight", "2", "--expires", "2030-01-01T00:00:00Z", "--allow-external"]);
+  const made = await run([
+    "key",
+    "new",
+    "--id",
+    "team",
+    "--role",
+    "operator",
+    "--classes",
+    "batch,interactive",
+    "--models",
+    "qwen*,m",
+    "--weight",
+    "2",
+    "--expires",
+    "2030-01-01T00:00:00Z",
+    "--allow-external",
+  ]);
   assert.equal(made.code, 0);
   const [key] = made.out.match(/ym_[A-Za-z0-9_-]{43}/g) ?? assert.fail(made.out);
   assert.equal(made.out.split(key ?? "").length, 2);
@@ -83,13 +105,26 @@ test("key new prints the key once, and lines that the file takes as they are [60
   assert.ok(loaded.kind === "valid");
   const [entry] = loaded.config.auth.keys;
   assert.equal(entry?.hash, hashKey(key ?? ""));
-  assert.deepEqual([entry?.id, entry?.role, entry?.classes, entry?.models, entry?.weight, entry?.allowExternal], ["team", "operator", ["batch", "interactive"], ["qwen*", "m"], 2, true]);
+  assert.deepEqual(
+    [entry?.id, entry?.role, entry?.classes, entry?.models, entry?.weight, entry?.allowExternal],
+    ["team", "operator", ["batch", "interactive"], ["qwen*", "m"], 2, true],
+  );
   const json = JSON.parse((await run(["key", "new", "--id", "team", "--json"])).out);
   assert.equal(json.entry.hash, `sha256:${hashKey(json.key)}`);
 });
 
 test("key new refuses what the file would refuse", async () => {
-  for (const args of [[], ["--id", "a b"], ["--id", "a", "--role", "root"], ["--id", "a", "--classes", "fast"], ["--id", "a", "--weight", "0"], ["--id", "a", "--weight", "x"], ["--id", "a", "--expires", "soon"], ["--id", "a", "--models", ""], ["--id", "a", "b"]]) {
+  for (const args of [
+    [],
+    ["--id", "a b"],
+    ["--id", "a", "--role", "root"],
+    ["--id", "a", "--classes", "fast"],
+    ["--id", "a", "--weight", "0"],
+    ["--id", "a", "--weight", "x"],
+    ["--id", "a", "--expires", "soon"],
+    ["--id", "a", "--models", ""],
+    ["--id", "a", "b"],
+  ]) {
     const { code, out } = await run(["key", "new", ...args]);
     assert.deepEqual([code, out], [2, ""], args.join(" "));
   }

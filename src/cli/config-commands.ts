@@ -21,12 +21,20 @@ const FILE_OPTIONS_HELP = `  --config FILE       another way to name the file (d
   --help              this text
 `;
 
-async function load(args: readonly string[], io: CliIo): Promise<{ readonly path: string; readonly json: boolean; readonly loaded: LoadedConfig }> {
+async function load(
+  args: readonly string[],
+  io: CliIo,
+): Promise<{ readonly path: string; readonly json: boolean; readonly loaded: LoadedConfig }> {
   const { values, positionals, given } = readArgs(args, FILE_OPTIONS, { names: ["FILE"], optional: true });
   if (positionals[0] !== undefined && given.has("config")) throw usageError("the file is named twice");
-  if (values.listen !== undefined && parseListen(values.listen) === undefined) throw usageError("--listen: use HOST:PORT");
+  if (values.listen !== undefined && parseListen(values.listen) === undefined)
+    throw usageError("--listen: use HOST:PORT");
   const path = positionals[0] ?? values.config;
-  return { path, json: values.json, loaded: await loadConfigFile(path, io.env, { listen: values.listen, dataDir: values["data-dir"] }) };
+  return {
+    path,
+    json: values.json,
+    loaded: await loadConfigFile(path, io.env, { listen: values.listen, dataDir: values["data-dir"] }),
+  };
 }
 
 function reportInvalid(loaded: LoadedConfig & { readonly kind: "invalid" }, json: boolean, io: CliIo): number {
@@ -54,7 +62,11 @@ exit codes: 0 valid (warnings are on standard error), 2 not valid
     if (loaded.kind === "invalid") return reportInvalid(loaded, json, io);
     reportWarnings(loaded.warnings, io);
     const { upstreams, auth } = loaded.config;
-    io.out(json ? `${JSON.stringify({ valid: true, problems: [], warnings: loaded.warnings })}\n` : `${path}: valid; upstreams: ${upstreams.length}, keys: ${auth.keys.length}\n`);
+    io.out(
+      json
+        ? `${JSON.stringify({ valid: true, problems: [], warnings: loaded.warnings })}\n`
+        : `${path}: valid; upstreams: ${upstreams.length}, keys: ${auth.keys.length}\n`,
+    );
     return EXIT.done;
   },
 };
@@ -71,7 +83,11 @@ ${FILE_OPTIONS_HELP}`,
     const { json, loaded } = await load(args, io);
     if (loaded.kind === "invalid") return reportInvalid(loaded, json, io);
     reportWarnings(loaded.warnings, io);
-    io.out(json ? `${JSON.stringify(effectiveFile(loaded.file, loaded.config), null, 2)}\n` : printConfig(loaded.file, loaded.config));
+    io.out(
+      json
+        ? `${JSON.stringify(effectiveFile(loaded.file, loaded.config), null, 2)}\n`
+        : printConfig(loaded.file, loaded.config),
+    );
     return EXIT.done;
   },
 };

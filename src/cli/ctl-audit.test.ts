@@ -9,16 +9,32 @@ import type { CliIo } from "./cli-io.ts";
 import { CTL_AUDIT_COMMANDS } from "./ctl-audit.ts";
 import { dispatch } from "./dispatch.ts";
 
-const record = (seq: number, over: Partial<AuditRecord> = {}): AuditRecord => ({ ...anAuditEvent({ requestId: `req-${seq}` }), seq, ...over });
-const page = (records: AuditRecord[], over: Partial<AuditPage> = {}): AuditPage => ({ records, lastSeq: records.at(-1)?.seq ?? 0, gaps: [], dropped: 0, ...over });
+const record = (seq: number, over: Partial<AuditRecord> = {}): AuditRecord => ({
+  ...anAuditEvent({ requestId: `req-${seq}` }),
+  seq,
+  ...over,
+});
+const page = (records: AuditRecord[], over: Partial<AuditPage> = {}): AuditPage => ({
+  records,
+  lastSeq: records.at(-1)?.seq ?? 0,
+  gaps: [],
+  dropped: 0,
+  ...over,
+});
 
 /** A gateway that answers the audit route with one page after another, the last one for ever. */
-async function withGateway(answers: (AuditPage | { status: number; body: string })[], act: (url: string, asked: URL[]) => Promise<void>): Promise<void> {
+async function withGateway(
+  answers: (AuditPage | { status: number; body: string })[],
+  act: (url: string, asked: URL[]) => Promise<void>,
+): Promise<void> {
   const asked: URL[] = [];
   const server = createServer((req, res) => {
     const answer = answers[Math.min(asked.length, answers.length - 1)] ?? page([]);
     asked.push(new URL(req.url ?? "", "http://x"));
-    res.writeHead("status" in answer ? answer.status : 200, { "content-type": "application/json", connection: "close" });
+    res.writeHead("status" in answer ? answer.status : 200, {
+      "content-type": "application/json",
+      connection: "close",
+    });
     res.end("status" in answer ? answer.body : JSON.stringify(answer));
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -35,7 +51,11 @@ interface Run {
   readonly err: string;
 }
 
-async function ctl(args: readonly string[], url: string, onOut: (text: string, stop: AbortController) => void = () => {}): Promise<Run> {
+async function ctl(
+  args: readonly string[],
+  url: string,
+  onOut: (text: string, stop: AbortController) => void = () => {},
+): Promise<Run> {
   const stop = new AbortController();
   let out = "";
   let err = "";
@@ -56,9 +76,18 @@ async function ctl(args: readonly string[], url: string, onOut: (text: string, s
 
 test("a query sends its filters and prints a table in which unknown is a dash", async () => {
   await withGateway([page([record(1, { model: null, keyId: "-", queueMs: null }), record(2)])], async (url, asked) => {
-    const { code, out, err } = await ctl(["query", "--since", "1h", "--key", "team a", "--model", "m&x", "--outcome", "ok", "--limit", "7"], url);
+    const { code, out, err } = await ctl(
+      ["query", "--since", "1h", "--key", "team a", "--model", "m&x", "--outcome", "ok", "--limit", "7"],
+      url,
+    );
     assert.equal(code, 0, err);
-    assert.deepEqual(Object.fromEntries(asked[0]?.searchParams ?? []), { since: "1h", key: "team a", model: "m&x", outcome: "ok", limit: "7" });
+    assert.deepEqual(Object.fromEntries(asked[0]?.searchParams ?? []), {
+      since: "1h",
+      key: "team a",
+      model: "m&x",
+      outcome: "ok",
+      limit: "7",
+    });
     const [head = "", first = "", second = ""] = out.split("\n");
     assert.equal(head.indexOf("OUTCOME"), second.indexOf("ok "));
     assert.match(first, / "-" +interactive +\/v1\/chat\/completions +- +chat /);
@@ -85,7 +114,10 @@ test("control characters and formulas in values are harmless in every output", a
 });
 
 test("gaps and drops are told on standard error, and nothing else is on standard output", async () => {
-  const gaps = [{ afterSeq: 1, missing: 5, why: "dropped", time: 0 }, { afterSeq: 7, missing: null, why: "run_not_closed", time: 0 }] as const;
+  const gaps = [
+    { afterSeq: 1, missing: 5, why: "dropped", time: 0 },
+    { afterSeq: 7, missing: null, why: "run_not_closed", time: 0 },
+  ] as const;
   await withGateway([page([record(1), record(7)], { gaps, dropped: 5 })], async (url) => {
     const { out, err } = await ctl(["query", "-o", "csv"], url);
     assert.match(err, /after event 1: 5 events were dropped/);
@@ -97,13 +129,32 @@ test("gaps and drops are told on standard error, and nothing else is on standard
 
 test("following prints each event once, a gap at its place, and goes on over a gateway that is away for a moment", async () => {
   const gap = { afterSeq: 3, missing: 2, why: "dropped", time: 0 } as const;
-  const pages = [page([record(2)]), page([record(3)]), { status: 503, body: '{"error":{"code":"DRAINING","message":"m"}}' }, page([record(6)], { gaps: [gap] }), page([], { lastSeq: 6, gaps: [] })];
+  const pages = [
+    page([record(2)]),
+    page([record(3)]),
+    { status: 503, body: '{"error":{"code":"DRAINING","message":"m"}}' },
+    page([record(6)], { gaps: [gap] }),
+    page([], { lastSeq: 6, gaps: [] }),
+  ];
   await withGateway(pages, async (url, asked) => {
-    const { code, out, err } = await ctl(["tail", "--follow", "-o", "json"], url, (text, stop) => text.includes("req-6") && stop.abort(new Error("Ctrl-C")));
+    const { code, out, err } = await ctl(
+      ["tail", "--follow", "-o", "json"],
+      url,
+      (text, stop) => text.includes("req-6") && stop.abort(new Error("Ctrl-C")),
+    );
     assert.equal(code, 0);
-    const lines = out.trimEnd().split("\n").map((line) => JSON.parse(line) as Partial<AuditRecord> & { gap?: object });
-    assert.deepEqual(lines.map((line) => line.seq ?? "gap"), [2, 3, "gap", 6]);
-    assert.deepEqual(asked.slice(0, 4).map((target) => target.searchParams.get("after_seq")), [null, "2", "3", "3"]);
+    const lines = out
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line) as Partial<AuditRecord> & { gap?: object });
+    assert.deepEqual(
+      lines.map((line) => line.seq ?? "gap"),
+      [2, 3, "gap", 6],
+    );
+    assert.deepEqual(
+      asked.slice(0, 4).map((target) => target.searchParams.get("after_seq")),
+      [null, "2", "3", "3"],
+    );
     assert.match(err, /DRAINING/);
   });
 });
@@ -117,7 +168,15 @@ test("tail without --follow prints what is there and ends", async () => {
   });
 });
 
-for (const args of [["query", "--since", "soon"], ["query", "--limit", "0"], ["query", "-o", "xml"], ["query", "--key", ""], ["tail", "-o", "csv"], ["tail", "--nope"], ["query", "extra"]]) {
+for (const args of [
+  ["query", "--since", "soon"],
+  ["query", "--limit", "0"],
+  ["query", "-o", "xml"],
+  ["query", "--key", ""],
+  ["tail", "-o", "csv"],
+  ["tail", "--nope"],
+  ["query", "extra"],
+]) {
   test(`ctl audit ${args.join(" ")} is a usage error that asks no gateway`, async () => {
     await withGateway([page([])], async (url, asked) => {
       assert.equal((await ctl(args, url)).code, 2);
@@ -127,7 +186,11 @@ for (const args of [["query", "--since", "soon"], ["query", "--limit", "0"], ["q
 }
 
 test("a refusal and an answer of another shape are told with exit code 1, and a key is never printed", async () => {
-  for (const answer of [{ status: 403, body: '{"error":{"code":"FORBIDDEN","message":"no\\u001b"}}' }, { status: 200, body: "[1]" }, { status: 200, body: "<html>" }]) {
+  for (const answer of [
+    { status: 403, body: '{"error":{"code":"FORBIDDEN","message":"no\\u001b"}}' },
+    { status: 200, body: "[1]" },
+    { status: 200, body: "<html>" },
+  ]) {
     await withGateway([answer], async (url) => {
       const { code, out, err } = await ctl(["query"], url);
       assert.equal(code, 1);

@@ -4,7 +4,14 @@ import { escapeControls } from "../kernel/log.ts";
 import { readArgs, usageError } from "./args.ts";
 import { AuditTable, csvHead, csvRow, describeGap } from "./audit-format.ts";
 import { type CliIo, type Command, EXIT } from "./cli-io.ts";
-import { CTL_OPTIONS, CTL_OPTIONS_HELP, type CtlAnswer, type CtlClient, openCtlClient, reportFailure } from "./ctl-client.ts";
+import {
+  CTL_OPTIONS,
+  CTL_OPTIONS_HELP,
+  type CtlAnswer,
+  type CtlClient,
+  openCtlClient,
+  reportFailure,
+} from "./ctl-client.ts";
 
 type Format = "json" | "csv" | "table";
 
@@ -44,13 +51,20 @@ function readFormat(values: FilterValues, allowed: readonly Format[]): Format {
 
 function filterParams(values: FilterValues, limitDefault: number): URLSearchParams {
   const params = new URLSearchParams();
-  const filters = { key: values.key, model: values.model, upstream: values.upstream, outcome: values.outcome, request_id: values.request };
+  const filters = {
+    key: values.key,
+    model: values.model,
+    upstream: values.upstream,
+    outcome: values.outcome,
+    request_id: values.request,
+  };
   for (const [name, value] of Object.entries(filters)) {
     if (value === "") throw usageError(`--${name === "request_id" ? "request" : name}: is empty`);
     if (value !== undefined) params.set(name, value);
   }
   const limit = values.limit === undefined ? limitDefault : Number(values.limit);
-  if (!Number.isInteger(limit) || limit < 1 || limit > AUDIT_LIMIT_MAX) throw usageError(`--limit: use 1 to ${AUDIT_LIMIT_MAX}`);
+  if (!Number.isInteger(limit) || limit < 1 || limit > AUDIT_LIMIT_MAX)
+    throw usageError(`--limit: use 1 to ${AUDIT_LIMIT_MAX}`);
   params.set("limit", String(limit));
   return params;
 }
@@ -60,7 +74,13 @@ type PageAnswer = { readonly kind: "page"; readonly page: AuditPage } | Exclude<
 async function fetchPage(client: CtlClient, params: URLSearchParams): Promise<PageAnswer> {
   const answer = await client.request("GET", `/admin/audit?${params.toString()}`);
   if (answer.kind !== "done") return answer;
-  if (!isPage(answer.body)) return { kind: "refused", status: answer.status, code: "NOT_AUDIT", message: "the answer is no page of audit events: is this a Yardmaster gateway?" };
+  if (!isPage(answer.body))
+    return {
+      kind: "refused",
+      status: answer.status,
+      code: "NOT_AUDIT",
+      message: "the answer is no page of audit events: is this a Yardmaster gateway?",
+    };
   return { kind: "page", page: answer.body };
 }
 
@@ -68,7 +88,12 @@ async function fetchPage(client: CtlClient, params: URLSearchParams): Promise<Pa
 function isPage(body: unknown): body is AuditPage {
   if (typeof body !== "object" || body === null) return false;
   const { records, gaps, lastSeq } = body as Partial<Record<keyof AuditPage, unknown>>;
-  return Array.isArray(records) && Array.isArray(gaps) && Number.isSafeInteger(lastSeq) && [...records, ...gaps].every((item) => typeof item === "object" && item !== null);
+  return (
+    Array.isArray(records) &&
+    Array.isArray(gaps) &&
+    Number.isSafeInteger(lastSeq) &&
+    [...records, ...gaps].every((item) => typeof item === "object" && item !== null)
+  );
 }
 
 const auditQuery: Command = {
@@ -84,7 +109,11 @@ ${FILTER_HELP}  --limit N, -n N         at most N events (default 100)
                           table (default), json or csv
 ${CTL_OPTIONS_HELP}`,
   async run(args, io) {
-    const { values } = readArgs(args, { ...CTL_OPTIONS, ...FILTER_OPTIONS, since: { type: "string" }, until: { type: "string" } }, { names: [] });
+    const { values } = readArgs(
+      args,
+      { ...CTL_OPTIONS, ...FILTER_OPTIONS, since: { type: "string" }, until: { type: "string" } },
+      { names: [] },
+    );
     const format = readFormat(values, ["table", "json", "csv"]);
     const params = filterParams(values, 100);
     for (const name of ["since", "until"] as const) {
@@ -110,7 +139,8 @@ function printPage(page: AuditPage, format: Format, io: CliIo): void {
     io.out(table.head() + page.records.map((record) => table.row(record)).join(""));
   }
   const first = page.records[0];
-  for (const gap of page.gaps) if (first === undefined || gap.afterSeq >= first.seq - 1) io.err(`gap ${describeGap(gap)}\n`);
+  for (const gap of page.gaps)
+    if (first === undefined || gap.afterSeq >= first.seq - 1) io.err(`gap ${describeGap(gap)}\n`);
   if (page.dropped > 0) io.err(`the gateway has dropped ${page.dropped} events since it started\n`);
 }
 
@@ -128,7 +158,11 @@ ${FILTER_HELP}  --limit N, -n N         begin with at most N events (default 20)
                           table (default), or json: one object a line
 ${CTL_OPTIONS_HELP}`,
   async run(args, io) {
-    const { values } = readArgs(args, { ...CTL_OPTIONS, ...FILTER_OPTIONS, follow: { type: "boolean", short: "f", default: false } }, { names: [] });
+    const { values } = readArgs(
+      args,
+      { ...CTL_OPTIONS, ...FILTER_OPTIONS, follow: { type: "boolean", short: "f", default: false } },
+      { names: [] },
+    );
     const format = readFormat(values, ["table", "json"]);
     const params = filterParams(values, 20);
     const client = await openCtlClient(values, io);
@@ -140,14 +174,20 @@ ${CTL_OPTIONS_HELP}`,
   },
 };
 
-async function follow(client: CtlClient, params: URLSearchParams, first: AuditPage, printer: TailPrinter, io: CliIo): Promise<number> {
+async function follow(
+  client: CtlClient,
+  params: URLSearchParams,
+  first: AuditPage,
+  printer: TailPrinter,
+  io: CliIo,
+): Promise<number> {
   params.set("limit", "1000");
   let cursor = cursorAfter(first, 0);
   let away = false;
   for (;;) {
     try {
       await io.clock.sleep(FOLLOW_MS, io.signal);
-      for (let full = true; full; ) {
+      for (let full = true; full;) {
         params.set("after_seq", String(cursor));
         const answer = await fetchPage(client, params);
         // A gateway that restarts, or that has the file locked for a moment, comes back; one that refuses the key does not.
@@ -191,20 +231,27 @@ class TailPrinter {
     this.#table.fit(page.records);
     if (this.#format === "table") this.#io.out(this.#table.head());
     const from = (page.records[0]?.seq ?? Infinity) - 1;
-    this.#print(page.records, page.gaps.filter((gap) => gap.afterSeq >= from));
+    this.#print(
+      page.records,
+      page.gaps.filter((gap) => gap.afterSeq >= from),
+    );
     this.#told = new Set(page.gaps.map(gapKey));
   }
 
   more(page: AuditPage): void {
     this.#table.fit(page.records);
-    this.#print(page.records, page.gaps.filter((gap) => !this.#told.has(gapKey(gap))));
+    this.#print(
+      page.records,
+      page.gaps.filter((gap) => !this.#told.has(gapKey(gap))),
+    );
     this.#told = new Set(page.gaps.map(gapKey));
   }
 
   #print(records: readonly AuditRecord[], gaps: readonly AuditGap[]): void {
     let next = 0;
     const tellUpTo = (seq: number): void => {
-      for (; next < gaps.length && (gaps[next] as AuditGap).afterSeq < seq; next += 1) this.#tell(gaps[next] as AuditGap);
+      for (; next < gaps.length && (gaps[next] as AuditGap).afterSeq < seq; next += 1)
+        this.#tell(gaps[next] as AuditGap);
     };
     for (const record of records) {
       tellUpTo(record.seq);

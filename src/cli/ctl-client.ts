@@ -51,15 +51,19 @@ const ANSWER_BYTES_MAX = 33_554_432;
 export async function openCtlClient(flags: CtlFlags, io: CliIo): Promise<CtlClient> {
   const base = readBaseUrl(flags.url ?? nonEmpty(io.env["YARDMASTER_URL"]) ?? "http://127.0.0.1:8200");
   const key = await readKey(flags, io.env);
-  return { request: (method, path, body) => send({ base, key, clock: io.clock, signal: io.signal }, method, path, body) };
+  return {
+    request: (method, path, body) => send({ base, key, clock: io.clock, signal: io.signal }, method, path, body),
+  };
 }
 
 const nonEmpty = (text: string | undefined): string | undefined => (text === "" ? undefined : text);
 
 function readBaseUrl(text: string): string {
   const url = URL.parse(text);
-  if (url === null || (url.protocol !== "http:" && url.protocol !== "https:")) throw usageError("--url: use an http:// or https:// URL");
-  if (url.username !== "" || url.password !== "") throw usageError("--url: put the key in a file (--key-file), not in the URL");
+  if (url === null || (url.protocol !== "http:" && url.protocol !== "https:"))
+    throw usageError("--url: use an http:// or https:// URL");
+  if (url.username !== "" || url.password !== "")
+    throw usageError("--url: put the key in a file (--key-file), not in the URL");
   return `${url.origin}${url.pathname.replace(/\/+$/, "")}`;
 }
 
@@ -96,7 +100,10 @@ async function send(connection: Connection, method: string, path: string, body: 
   try {
     // A redirect would carry the key to wherever it points.
     const init: RequestInit = { method, headers, redirect: "manual", signal: deadline.signal };
-    const response = await fetch(`${connection.base}${path}`, body === undefined ? init : { ...init, body: JSON.stringify(body) });
+    const response = await fetch(
+      `${connection.base}${path}`,
+      body === undefined ? init : { ...init, body: JSON.stringify(body) },
+    );
     return readAnswer(response.status, await readText(response));
   } catch (err) {
     connection.signal.throwIfAborted();
@@ -120,23 +127,36 @@ function readAnswer(status: number, text: string): CtlAnswer {
   try {
     body = text === "" ? null : JSON.parse(text);
   } catch {
-    return { kind: "refused", status, code: "NOT_JSON", message: `the answer (status ${status}) is not JSON: is this a Yardmaster gateway?` };
+    return {
+      kind: "refused",
+      status,
+      code: "NOT_JSON",
+      message: `the answer (status ${status}) is not JSON: is this a Yardmaster gateway?`,
+    };
   }
   if (status >= 200 && status < 300) return { kind: "done", status, body };
   const error = field(body, "error");
   const code = field(error, "code");
   const message = field(error, "message");
-  return { kind: "refused", status, code: typeof code === "string" ? code : "UNKNOWN", message: typeof message === "string" ? message : `status ${status}` };
+  return {
+    kind: "refused",
+    status,
+    code: typeof code === "string" ? code : "UNKNOWN",
+    message: typeof message === "string" ? message : `status ${status}`,
+  };
 }
 
 const field = (value: unknown, name: string): unknown =>
-  typeof value === "object" && value !== null && Object.hasOwn(value, name) ? (value as Record<string, unknown>)[name] : undefined;
+  typeof value === "object" && value !== null && Object.hasOwn(value, name)
+    ? (value as Record<string, unknown>)[name]
+    : undefined;
 
 /** `fetch` wraps the cause that a person needs: refused, unknown name, no answer in time. */
 function describeFailure(err: unknown): string {
   if (!(err instanceof Error)) return String(err);
   const cause = err.cause;
-  if (cause instanceof AggregateError) return cause.errors.map((inner) => (inner instanceof Error ? inner.message : String(inner))).join("; ");
+  if (cause instanceof AggregateError)
+    return cause.errors.map((inner) => (inner instanceof Error ? inner.message : String(inner))).join("; ");
   return cause instanceof Error ? cause.message : err.message;
 }
 

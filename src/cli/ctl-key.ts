@@ -10,7 +10,8 @@ import { KEY_OPTIONS, KEY_OPTIONS_HELP, readKeyFlags } from "./key-options.ts";
 
 /** Ids go into the path, where ".." would mean something else. */
 function readId(text: string | undefined): string {
-  if (text === undefined || !CONFIG_ID.test(text)) throw usageError("ID: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit");
+  if (text === undefined || !CONFIG_ID.test(text))
+    throw usageError("ID: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit");
   return text;
 }
 
@@ -39,10 +40,26 @@ const list: Command = {
 function formatKeys(keys: readonly KeyView[]): string {
   const rows = [
     ["ID", "ROLE", "SOURCE", "CLASSES", "MODELS", "EXPIRES", "LAST USED"],
-    ...keys.map((key) => [key.id, key.role, key.source, key.classes.join(","), key.models?.join(",") ?? "all", key.expires ?? "never", key.last_used ?? "-"]),
+    ...keys.map((key) => [
+      key.id,
+      key.role,
+      key.source,
+      key.classes.join(","),
+      key.models?.join(",") ?? "all",
+      key.expires ?? "never",
+      key.last_used ?? "-",
+    ]),
   ].map((row) => row.map(escapeControls));
   const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? [];
-  return rows.map((row) => `${row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ").trimEnd()}\n`).join("");
+  return rows
+    .map(
+      (row) =>
+        `${row
+          .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+          .join("  ")
+          .trimEnd()}\n`,
+    )
+    .join("");
 }
 
 function showIssued(body: unknown, json: boolean, io: CliIo): number {
@@ -95,7 +112,11 @@ Prints a new key with the same id and settings, once. The old one ends at once, 
   --overlap-s N           seconds for which both are valid (default 0)
 ${CTL_OPTIONS_HELP}`,
   async run(args, io) {
-    const { values, positionals } = readArgs(args, { ...CTL_OPTIONS, "overlap-s": { type: "string", default: "0" } }, { names: ["ID"] });
+    const { values, positionals } = readArgs(
+      args,
+      { ...CTL_OPTIONS, "overlap-s": { type: "string", default: "0" } },
+      { names: ["ID"] },
+    );
     const overlap = Number(values["overlap-s"]);
     if (values["overlap-s"].trim() === "" || !(overlap >= 0)) throw usageError("--overlap-s: use a number of seconds");
     const client = await openCtlClient(values, io);

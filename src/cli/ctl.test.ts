@@ -18,14 +18,20 @@ interface Seen {
   readonly body: string;
 }
 
-async function aGateway(t: TestContext, answer: (req: IncomingMessage, res: ServerResponse) => void): Promise<{ readonly url: string; readonly seen: Seen[] }> {
+async function aGateway(
+  t: TestContext,
+  answer: (req: IncomingMessage, res: ServerResponse) => void,
+): Promise<{ readonly url: string; readonly seen: Seen[] }> {
   const seen: Seen[] = [];
   const server = createServer((req, res) => {
     let body = "";
-    req.setEncoding("utf8").on("data", (chunk: string) => (body += chunk)).on("end", () => {
-      seen.push({ line: `${req.method} ${req.url}`, authorization: req.headers.authorization, body });
-      answer(req, res);
-    });
+    req
+      .setEncoding("utf8")
+      .on("data", (chunk: string) => (body += chunk))
+      .on("end", () => {
+        seen.push({ line: `${req.method} ${req.url}`, authorization: req.headers.authorization, body });
+        answer(req, res);
+      });
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   t.after(() => {
@@ -36,12 +42,23 @@ async function aGateway(t: TestContext, answer: (req: IncomingMessage, res: Serv
   return { url: `http://127.0.0.1:${typeof address === "object" ? address?.port : 0}`, seen };
 }
 
-const json = (status: number, body: unknown) => (_: IncomingMessage, res: ServerResponse): void => void res.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
+const json =
+  (status: number, body: unknown) =>
+  (_: IncomingMessage, res: ServerResponse): void =>
+    void res.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
 
-async function run(argv: readonly string[], env: Env = {}): Promise<{ readonly code: number; readonly out: string; readonly err: string }> {
+async function run(
+  argv: readonly string[],
+  env: Env = {},
+): Promise<{ readonly code: number; readonly out: string; readonly err: string }> {
   const { io, output } = captureIo(env);
   // No key file lies where the tests are run.
-  const code = await dispatch([...argv, "--data-dir", join(tmpdir(), "yardmaster-no-such-folder")], cliCommands, "0", io);
+  const code = await dispatch(
+    [...argv, "--data-dir", join(tmpdir(), "yardmaster-no-such-folder")],
+    cliCommands,
+    "0",
+    io,
+  );
   return { code, ...output() };
 }
 
@@ -52,23 +69,45 @@ const COMMANDS: readonly (readonly string[])[] = [
   ["ctl", "key", "rotate", "a"],
 ];
 
-const VIEW = { id: "a", fingerprint: "0", source: "stored", role: "client", classes: ["batch"], models: null, weight: 1, allow_external: false, expires: null, created: null, last_used: null };
+const VIEW = {
+  id: "a",
+  fingerprint: "0",
+  source: "stored",
+  role: "client",
+  classes: ["batch"],
+  models: null,
+  weight: 1,
+  allow_external: false,
+  expires: null,
+  created: null,
+  last_used: null,
+};
 const ISSUED = { id: "a", key: "ym_x", hash: "sha256:0", old_valid_until: null };
 
 test("each key command makes its call and prints its result", async (t) => {
-  const { url, seen } = await aGateway(t, (req, res) => json(200, req.method === "GET" ? { keys: [VIEW] } : req.method === "DELETE" ? { id: "a", revoked: true } : ISSUED)(req, res));
+  const { url, seen } = await aGateway(t, (req, res) =>
+    json(200, req.method === "GET" ? { keys: [VIEW] } : req.method === "DELETE" ? { id: "a", revoked: true } : ISSUED)(
+      req,
+      res,
+    ),
+  );
   for (const command of COMMANDS) {
     const plain = await run([...command, "--url", url], { YARDMASTER_KEY: "op" });
     assert.deepEqual([plain.code, plain.err], [0, ""], command.join(" "));
     assert.ok(plain.out.length > 0);
     JSON.parse((await run([...command, "--url", url, "--json"])).out);
   }
-  assert.deepEqual(seen.filter((_, index) => index % 2 === 0).map(({ line, authorization, body }) => `${line} ${authorization} ${body}`.trim()), [
-    "GET /admin/keys Bearer op",
-    'POST /admin/keys Bearer op {"id":"a"}',
-    "DELETE /admin/keys/a Bearer op",
-    'POST /admin/keys/a/rotate Bearer op {"overlap_s":0}',
-  ]);
+  assert.deepEqual(
+    seen
+      .filter((_, index) => index % 2 === 0)
+      .map(({ line, authorization, body }) => `${line} ${authorization} ${body}`.trim()),
+    [
+      "GET /admin/keys Bearer op",
+      'POST /admin/keys Bearer op {"id":"a"}',
+      "DELETE /admin/keys/a Bearer op",
+      'POST /admin/keys/a/rotate Bearer op {"overlap_s":0}',
+    ],
+  );
 });
 
 test("an empty list is [] with exit code 0", async (t) => {
@@ -77,7 +116,9 @@ test("an empty list is [] with exit code 0", async (t) => {
 });
 
 const refusals: readonly (readonly [name: string, answer: (req: IncomingMessage, res: ServerResponse) => void])[] = [
-  ...[401, 403, 404, 409, 500].map((status) => [`status ${status}`, json(status, { error: { message: "no \u001b[2J", code: "X" } })] as const),
+  ...[401, 403, 404, 409, 500].map(
+    (status) => [`status ${status}`, json(status, { error: { message: "no \u001b[2J", code: "X" } })] as const,
+  ),
   ["an HTML page", (_, res) => void res.writeHead(200, { "content-type": "text/html" }).end("<html>")],
   ["an HTML error", (_, res) => void res.writeHead(502).end("<html>")],
   ["JSON of another kind", json(200, { hello: 1 })],
@@ -110,7 +151,16 @@ test("a gateway that is not there, or breaks off, is exit code 3", async (t) => 
 });
 
 test("what can't be sent is exit code 2", async () => {
-  for (const args of [["list", "--url", "ftp://h"], ["list", "--url", "http://u:p@h"], ["list", "--key-file", "/nonexistent"], ["revoke"], ["revoke", ".."], ["revoke", "a/b"], ["rotate", "a", "--overlap-s", "x"], ["new"]]) {
+  for (const args of [
+    ["list", "--url", "ftp://h"],
+    ["list", "--url", "http://u:p@h"],
+    ["list", "--key-file", "/nonexistent"],
+    ["revoke"],
+    ["revoke", ".."],
+    ["revoke", "a/b"],
+    ["rotate", "a", "--overlap-s", "x"],
+    ["new"],
+  ]) {
     const { code, out, err } = await run(["ctl", "key", ...args]);
     assert.deepEqual([code, out], [2, ""], args.join(" "));
     assert.ok(err.length > 0);
@@ -136,7 +186,10 @@ test("the key comes from the named file, else the environment, else the data fol
   await call({ "key-file": join(folder, "named") }, { YARDMASTER_KEY: "from-env" });
   await call({}, { YARDMASTER_KEY: "from-env" });
   await call({}, {});
-  assert.deepEqual(seen.map((request) => request.authorization), ["Bearer from-file", "Bearer from-env", "Bearer from-folder"]);
+  assert.deepEqual(
+    seen.map((request) => request.authorization),
+    ["Bearer from-file", "Bearer from-env", "Bearer from-folder"],
+  );
 });
 
 test("a key never follows a redirect and is in no error", async (t) => {

@@ -10,14 +10,26 @@ import { cliCommands } from "./commands.ts";
 import { dispatch } from "./dispatch.ts";
 import { captureIo } from "../testing/capture-io.ts";
 
-const run = async (argv: readonly string[], commands: readonly Command[] = cliCommands): Promise<{ readonly code: number; readonly out: string; readonly err: string }> => {
+const run = async (
+  argv: readonly string[],
+  commands: readonly Command[] = cliCommands,
+): Promise<{ readonly code: number; readonly out: string; readonly err: string }> => {
   const { io, output } = captureIo();
   const code = await dispatch(argv, commands, "1.2.3", io);
   return { code, ...output() };
 };
 
 test("nothing, half a command and a wrong word are usage errors on stderr, with a hint", async () => {
-  for (const argv of [[], ["ctl"], ["ctl", "key"], ["confg", "check"], ["config", "chek"], ["ctl", "key", "lst"], ["--bogus"], ["ctl", "--bogus"]]) {
+  for (const argv of [
+    [],
+    ["ctl"],
+    ["ctl", "key"],
+    ["confg", "check"],
+    ["config", "chek"],
+    ["ctl", "key", "lst"],
+    ["--bogus"],
+    ["ctl", "--bogus"],
+  ]) {
     const { code, out, err } = await run(argv);
     assert.deepEqual([code, out], [2, ""], argv.join(" "));
     assert.match(err, /usage: yardmaster/);
@@ -44,28 +56,69 @@ test("every command refuses an unknown option, with a hint, and names itself", a
 });
 
 test("an error that is not the user's is not swallowed", async () => {
-  const broken: Command = { words: ["x"], summary: "", help: "", run: () => Promise.reject(new YardmasterError("INTERNAL", "broken")) };
+  const broken: Command = {
+    words: ["x"],
+    summary: "",
+    help: "",
+    run: () => Promise.reject(new YardmasterError("INTERNAL", "broken")),
+  };
   await assert.rejects(run(["x"], [broken]), /broken/);
 });
 
 test("the flags of a role have defaults and are checked", () => {
-  assert.deepEqual(parseRoleArgs([]), { configPath: "yardmaster.yaml", configGiven: false, listen: undefined, dataDir: undefined, logLevel: "info", logFormat: "pretty" });
-  assert.deepEqual(parseRoleArgs(["--config", "a.yaml", "--listen=[::1]:0", "--data-dir", "d", "--log-level", "debug", "--log-format", "json"]), {
-    configPath: "a.yaml",
-    configGiven: true,
-    listen: "[::1]:0",
-    dataDir: "d",
-    logLevel: "debug",
-    logFormat: "json",
+  assert.deepEqual(parseRoleArgs([]), {
+    configPath: "yardmaster.yaml",
+    configGiven: false,
+    listen: undefined,
+    dataDir: undefined,
+    logLevel: "info",
+    logFormat: "pretty",
   });
-  for (const args of [["--listen", "8200"], ["--log-level", "loud"], ["--log-format", "xml"], ["extra"], ["--config"], ["--config="], ["--confg", "x"], ["--config", "a", "--config", "b"], ["--data-dir", ""], ["-x"]]) {
+  assert.deepEqual(
+    parseRoleArgs([
+      "--config",
+      "a.yaml",
+      "--listen=[::1]:0",
+      "--data-dir",
+      "d",
+      "--log-level",
+      "debug",
+      "--log-format",
+      "json",
+    ]),
+    {
+      configPath: "a.yaml",
+      configGiven: true,
+      listen: "[::1]:0",
+      dataDir: "d",
+      logLevel: "debug",
+      logFormat: "json",
+    },
+  );
+  for (const args of [
+    ["--listen", "8200"],
+    ["--log-level", "loud"],
+    ["--log-format", "xml"],
+    ["extra"],
+    ["--config"],
+    ["--config="],
+    ["--confg", "x"],
+    ["--config", "a", "--config", "b"],
+    ["--data-dir", ""],
+    ["-x"],
+  ]) {
     assert.throws(() => parseRoleArgs(args), { code: "USAGE" }, args.join(" "));
   }
   assert.throws(() => splitList("classes", "a,,b"), { code: "USAGE" });
 });
 
 test("a reader that goes away ends the output quietly and aborts the work", () => {
-  const stdout = Object.assign(new EventEmitter(), { written: [] as string[], write(text: string) { this.written.push(text); } });
+  const stdout = Object.assign(new EventEmitter(), {
+    written: [] as string[],
+    write(text: string) {
+      this.written.push(text);
+    },
+  });
   const { io, outputClosed } = processIo({ stdout, stderr: stdout }, {}, systemClock, new AbortController().signal);
   io.out("a");
   assert.equal(outputClosed(), false);

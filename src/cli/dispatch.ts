@@ -5,13 +5,20 @@ import { EXIT } from "./cli-io.ts";
 import type { CliIo, Command } from "./cli-io.ts";
 
 /** Finds the command that the arguments name and runs it. Returns the exit code. */
-export async function dispatch(argv: readonly string[], commands: readonly Command[], version: string, io: CliIo): Promise<number> {
+export async function dispatch(
+  argv: readonly string[],
+  commands: readonly Command[],
+  version: string,
+  io: CliIo,
+): Promise<number> {
   const words = leadingWords(argv);
   if (argv[0] === "--version" || argv[0] === "-V") {
     io.out(`${version}\n`);
     return EXIT.done;
   }
-  const command = commands.filter((candidate) => candidate.words.every((word, index) => words[index] === word)).toSorted((a, b) => b.words.length - a.words.length)[0];
+  const command = commands
+    .filter((candidate) => candidate.words.every((word, index) => words[index] === word))
+    .toSorted((a, b) => b.words.length - a.words.length)[0];
   if (command === undefined) return explainUnknown(argv, words, commands, io);
   const args = argv.slice(command.words.length);
   if (asksForHelp(args)) {
@@ -22,7 +29,9 @@ export async function dispatch(argv: readonly string[], commands: readonly Comma
     return await command.run(args, io);
   } catch (err) {
     if (!hasErrorCode(err, "USAGE")) throw err;
-    io.err(`yardmaster ${command.words.join(" ")}: ${escapeControls(err.message)}\nsee: yardmaster ${command.words.join(" ")} --help\n`);
+    io.err(
+      `yardmaster ${command.words.join(" ")}: ${escapeControls(err.message)}\nsee: yardmaster ${command.words.join(" ")} --help\n`,
+    );
     return EXIT.usage;
   }
 }
@@ -38,7 +47,12 @@ function asksForHelp(args: readonly string[]): boolean {
 }
 
 /** `yardmaster` alone and `yardmaster ctl` list what there is; a wrong word gets its nearest neighbour. */
-function explainUnknown(argv: readonly string[], words: readonly string[], commands: readonly Command[], io: CliIo): number {
+function explainUnknown(
+  argv: readonly string[],
+  words: readonly string[],
+  commands: readonly Command[],
+  io: CliIo,
+): number {
   let depth = 0;
   let within = commands;
   while (words[depth] !== undefined) {
@@ -58,7 +72,10 @@ function explainUnknown(argv: readonly string[], words: readonly string[], comma
     io.err(option === undefined ? listing : `yardmaster: unknown option ${escapeControls(option)}\n\n${listing}`);
     return EXIT.usage;
   }
-  const near = nearest(wrong, within.map((command) => command.words[depth] ?? ""));
+  const near = nearest(
+    wrong,
+    within.map((command) => command.words[depth] ?? ""),
+  );
   const hint = near === undefined ? "" : `; did you mean \`${near}\`?`;
   io.err(`yardmaster: unknown command \`${escapeControls(words.slice(0, depth + 1).join(" "))}\`${hint}\n\n${listing}`);
   return EXIT.usage;

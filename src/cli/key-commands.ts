@@ -27,7 +27,9 @@ ${KEY_OPTIONS_HELP}  --json                  JSON on standard output, and nothin
       return EXIT.done;
     }
     const lines = stringify([entry], { version: "1.2", lineWidth: 0 }).trimEnd().split("\n");
-    io.out(`key (shown once, keep it safe):\n\n    ${made.key.reveal()}\n\nlines for the configuration file, below \`auth:\` and \`keys:\`\n\n${lines.map((line) => `    ${line}`).join("\n")}\n`);
+    io.out(
+      `key (shown once, keep it safe):\n\n    ${made.key.reveal()}\n\nlines for the configuration file, below \`auth:\` and \`keys:\`\n\n${lines.map((line) => `    ${line}`).join("\n")}\n`,
+    );
     return EXIT.done;
   },
 };

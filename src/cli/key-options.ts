@@ -33,7 +33,10 @@ export interface KeyFlags {
 }
 
 /** Only what was given, in the words of the file, and checked. Throws USAGE. */
-export function readKeyFlags(flags: KeyFlags): { readonly given: Readonly<Record<string, unknown>>; readonly settings: NewKeyRequest } {
+export function readKeyFlags(flags: KeyFlags): {
+  readonly given: Readonly<Record<string, unknown>>;
+  readonly settings: NewKeyRequest;
+} {
   if (flags.id === undefined) throw usageError("--id is missing");
   const given: Record<string, unknown> = { id: flags.id };
   if (flags.role !== undefined) given["role"] = flags.role;

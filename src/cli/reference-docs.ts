@@ -29,7 +29,10 @@ export function renderConfigPage(): string {
     groups.set(parent, [...(groups.get(parent) ?? []), field]);
   }
   const sections = [...groups].map(([parent, fields]) => {
-    const rows = fields.map((field) => `| \`${field.key}\` | ${cell(field.type)} | ${cell(renderDefault(field))} | ${cell(renderDescription(field))} |`);
+    const rows = fields.map(
+      (field) =>
+        `| \`${field.key}\` | ${cell(field.type)} | ${cell(renderDefault(field))} | ${cell(renderDescription(field))} |`,
+    );
     return `## ${parent === "" ? "Top level" : `\`${parent}\``}\n\n| key | value | default | meaning |\n| --- | --- | --- | --- |\n${rows.join("\n")}\n`;
   });
   return `${GENERATED}# Configuration
@@ -54,7 +57,8 @@ function renderDefault(field: Field): string {
   return field.default === undefined ? "" : `\`${JSON.stringify(field.default)}\``;
 }
 
-const renderDescription = (field: Field): string => (field.description === "" && field.type === "mapping" ? "See its own section below." : field.description);
+const renderDescription = (field: Field): string =>
+  field.description === "" && field.type === "mapping" ? "See its own section below." : field.description;
 
 const RETRY = { never: "no", afterDelay: "after a pause" } as const;
 

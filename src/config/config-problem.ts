@@ -33,7 +33,11 @@ function formatProblem(problem: ConfigProblem): string {
 
 /** For a terminal: one line per problem, its hint on a second, and a last line with the count. */
 export function formatProblems(problems: readonly ConfigProblem[]): string {
-  const lines = problems.slice(0, SHOWN_MAX).flatMap((problem) => (problem.hint === undefined ? [formatProblem(problem)] : [formatProblem(problem), `    hint: ${problem.hint}`]));
+  const lines = problems
+    .slice(0, SHOWN_MAX)
+    .flatMap((problem) =>
+      problem.hint === undefined ? [formatProblem(problem)] : [formatProblem(problem), `    hint: ${problem.hint}`],
+    );
   if (problems.length > SHOWN_MAX) lines.push(`… and ${problems.length - SHOWN_MAX} more`);
   lines.push(problems.length === 1 ? "1 mistake" : `${problems.length} mistakes`);
   return lines.join("\n");
@@ -41,6 +45,12 @@ export function formatProblems(problems: readonly ConfigProblem[]): string {
 
 /** For a log line. */
 export function formatProblemsInLine(problems: readonly ConfigProblem[]): string {
-  const shown = problems.slice(0, SHOWN_MAX).map((problem) => (problem.hint === undefined ? formatProblem(problem) : `${formatProblem(problem)} [${problem.hint}]`));
-  return problems.length > SHOWN_MAX ? `${shown.join("; ")}; and ${problems.length - SHOWN_MAX} more` : shown.join("; ");
+  const shown = problems
+    .slice(0, SHOWN_MAX)
+    .map((problem) =>
+      problem.hint === undefined ? formatProblem(problem) : `${formatProblem(problem)} [${problem.hint}]`,
+    );
+  return problems.length > SHOWN_MAX
+    ? `${shown.join("; ")}; and ${problems.length - SHOWN_MAX} more`
+    : shown.join("; ");
 }

@@ -48,7 +48,14 @@ const warning = (path: FieldPath, message: string): Finding => ({ severity: "war
 
 function checkUpstreamsPresent(raw: unknown, overrides: ConfigOverrides): Finding[] {
   if (typeof raw !== "object" || raw === null || Array.isArray(raw)) return [];
-  if (!("upstreams" in raw)) return [mistake(["upstreams"], "is missing: a gateway without upstreams serves nothing", "write `upstreams: []` if that is meant")];
+  if (!("upstreams" in raw))
+    return [
+      mistake(
+        ["upstreams"],
+        "is missing: a gateway without upstreams serves nothing",
+        "write `upstreams: []` if that is meant",
+      ),
+    ];
   const nothing = Array.isArray(raw.upstreams) && raw.upstreams.length === 0 && overrides.standIn !== true;
   return nothing ? [warning(["upstreams"], "is empty: every request will be answered 404")] : [];
 }
@@ -61,38 +68,77 @@ function checkAccess(raw: unknown, overrides: ConfigOverrides): Finding[] {
   const insecure = valueAt(raw, ["auth", "allow_insecure"]) === true;
   const openMode = mode === "none";
   if (listen === undefined || isLoopback(listen.host)) {
-    return openMode && insecure ? [warning(["auth", "allow_insecure"], "is not needed on a loopback address, and would matter if `listen` changed")] : [];
+    return openMode && insecure
+      ? [
+          warning(
+            ["auth", "allow_insecure"],
+            "is not needed on a loopback address, and would matter if `listen` changed",
+          ),
+        ]
+      : [];
   }
-  if (openMode && insecure) return [warning(["auth", "allow_insecure"], "anyone who reaches the address can use the GPUs without a key")];
-  if (openMode) return [mistake(["auth", "mode"], "`none` is refused, since `listen` is not a loopback address", "use `mode: keys`, or a loopback address in `listen`; `allow_insecure: true` opens the gateway to everyone on the network")];
+  if (openMode && insecure)
+    return [warning(["auth", "allow_insecure"], "anyone who reaches the address can use the GPUs without a key")];
+  if (openMode)
+    return [
+      mistake(
+        ["auth", "mode"],
+        "`none` is refused, since `listen` is not a loopback address",
+        "use `mode: keys`, or a loopback address in `listen`; `allow_insecure: true` opens the gateway to everyone on the network",
+      ),
+    ];
   if (listAt(raw, ["auth", "keys"]).length > 0 || insecure) return [];
-  return [mistake(["auth", "keys"], "there is no key, and `listen` is not a loopback address", "make one with `yardmaster key new` and put its lines here; an operator key can then make more with `yardmaster ctl key new`")];
+  return [
+    mistake(
+      ["auth", "keys"],
+      "there is no key, and `listen` is not a loopback address",
+      "make one with `yardmaster key new` and put its lines here; an operator key can then make more with `yardmaster ctl key new`",
+    ),
+  ];
 }
 
 function checkKeys(raw: unknown): Finding[] {
   const idle = listAt(raw, ["auth", "keys"]).flatMap((key, index) => {
     const role = valueAt(key, ["role"]);
-    return valueAt(key, ["classes"]) !== undefined && typeof role === "string" && ["agent", "metrics", "approver"].includes(role)
-      ? [warning(["auth", "keys", index, "classes"], `means nothing for role \`${role}\`, which sends no requests to engines`)]
+    return valueAt(key, ["classes"]) !== undefined &&
+      typeof role === "string" &&
+      ["agent", "metrics", "approver"].includes(role)
+      ? [
+          warning(
+            ["auth", "keys", index, "classes"],
+            `means nothing for role \`${role}\`, which sends no requests to engines`,
+          ),
+        ]
       : [];
   });
   const unenforced = listAt(raw, ["auth", "keys"]).flatMap((key, index) =>
     valueAt(key, ["limits", "tokens_per_minute"]) === undefined
       ? []
-      : [warning(["auth", "keys", index, "limits", "tokens_per_minute"], "is accepted, but not enforced in this version")],
+      : [
+          warning(
+            ["auth", "keys", index, "limits", "tokens_per_minute"],
+            "is accepted, but not enforced in this version",
+          ),
+        ],
   );
   return [
     ...idle,
     ...unenforced,
     ...checkDuplicates(raw, ["auth", "keys"], "id", "a key with this id exists already"),
-    ...checkDuplicates(raw, ["auth", "keys"], "hash", "the same key stands here already under another entry, so the two can't be told apart"),
+    ...checkDuplicates(
+      raw,
+      ["auth", "keys"],
+      "hash",
+      "the same key stands here already under another entry, so the two can't be told apart",
+    ),
   ];
 }
 
 function checkCoordination(raw: unknown): Finding[] {
   if (valueAt(raw, ["coordination"]) !== "redis") return [];
   const found = [mistake(["coordination"], "`redis` is not available in this version", "use `local`")];
-  if (valueAt(raw, ["redis_url"]) === undefined) found.push(mistake(["redis_url"], "is missing, and `coordination: redis` needs it"));
+  if (valueAt(raw, ["redis_url"]) === undefined)
+    found.push(mistake(["redis_url"], "is missing, and `coordination: redis` needs it"));
   return found;
 }
 
@@ -100,9 +146,22 @@ function checkSizes(raw: unknown): Finding[] {
   const body = numberAt(raw, ["max_body_bytes"]) ?? 67_108_864;
   const buffered = numberAt(raw, ["max_buffered_bytes"]) ?? 402_653_184;
   const found: Finding[] = [];
-  if (body > buffered) found.push(mistake(["max_body_bytes"], `is larger than max_buffered_bytes (${buffered}), so such a body could never be held`, "raise max_buffered_bytes or lower max_body_bytes"));
+  if (body > buffered)
+    found.push(
+      mistake(
+        ["max_body_bytes"],
+        `is larger than max_buffered_bytes (${buffered}), so such a body could never be held`,
+        "raise max_buffered_bytes or lower max_body_bytes",
+      ),
+    );
   const head = numberAt(raw, ["http", "headers_timeout_s"]) ?? 0;
-  if (head > 120) found.push(warning(["http", "headers_timeout_s"], "lets one slow client hold a connection for minutes before it has asked for anything"));
+  if (head > 120)
+    found.push(
+      warning(
+        ["http", "headers_timeout_s"],
+        "lets one slow client hold a connection for minutes before it has asked for anything",
+      ),
+    );
   return found;
 }
 
@@ -111,13 +170,21 @@ function checkModelNames(raw: unknown): Finding[] {
   const found: Finding[] = [];
   for (const [upstream] of listAt(raw, ["upstreams"]).entries()) {
     const base: FieldPath = ["upstreams", upstream];
-    const names: { readonly name: unknown; readonly path: FieldPath }[] = listAt(raw, [...base, "models"]).map((name, index) => ({ name, path: [...base, "models", index] }));
+    const names: { readonly name: unknown; readonly path: FieldPath }[] = listAt(raw, [...base, "models"]).map(
+      (name, index) => ({ name, path: [...base, "models", index] }),
+    );
     names.push({ name: valueAt(raw, [...base, "model"]), path: [...base, "model"] });
     for (const { name, path } of names) {
       if (typeof name !== "string") continue;
       const first = owner.get(name);
       if (first === undefined) owner.set(name, { upstream, path });
-      else if (first.upstream !== upstream) found.push({ severity: "mistake", path, message: "another upstream serves a model of this name, so a request could go to either", first: first.path });
+      else if (first.upstream !== upstream)
+        found.push({
+          severity: "mistake",
+          path,
+          message: "another upstream serves a model of this name, so a request could go to either",
+          first: first.path,
+        });
       else found.push({ severity: "warning", path, message: "stands here twice", first: first.path });
     }
   }
@@ -147,15 +214,38 @@ function checkUpstream(raw: unknown, upstream: unknown, path: FieldPath, env: En
   const catalog = valueAt(upstream, ["model"]) !== undefined;
   const slots = numberAt(upstream, ["slots"]);
   const batchMax = numberAt(upstream, ["batch_max"]);
-  if (typeof kind === "string" && NOT_YET.includes(kind)) found.push(mistake([...path, "kind"], `\`${kind}\` is not available in this version`, "use `openai` or `http`"));
-  if (!("slots" in upstream) && !catalog) found.push(mistake([...path, "slots"], "is missing: how many requests the engines take at once"));
-  if (slots !== undefined && batchMax !== undefined && batchMax > slots) found.push(mistake([...path, "batch_max"], `is larger than slots (${slots})`, "leave it out for three quarters of `slots`"));
+  if (typeof kind === "string" && NOT_YET.includes(kind))
+    found.push(mistake([...path, "kind"], `\`${kind}\` is not available in this version`, "use `openai` or `http`"));
+  if (!("slots" in upstream) && !catalog)
+    found.push(mistake([...path, "slots"], "is missing: how many requests the engines take at once"));
+  if (slots !== undefined && batchMax !== undefined && batchMax > slots)
+    found.push(
+      mistake([...path, "batch_max"], `is larger than slots (${slots})`, "leave it out for three quarters of `slots`"),
+    );
   if (kind === "openai" && !catalog && listAt(upstream, ["models"]).length === 0) {
-    found.push(mistake([...path, "models"], "names no model, so no request would ever come here", "list the served names, or use `kind: http` to reach it below /upstreams/{id}/ only"));
+    found.push(
+      mistake(
+        [...path, "models"],
+        "names no model, so no request would ever come here",
+        "list the served names, or use `kind: http` to reach it below /upstreams/{id}/ only",
+      ),
+    );
   }
-  if (catalog) found.push(warning([...path, "model"], "needs a control plane, which this version does not have: endpoints come from this file only"));
-  else if (listAt(upstream, ["endpoints"]).length === 0) found.push(warning([...path, "endpoints"], "is empty: requests will be answered 503"));
-  return [...found, ...checkEndpoints(upstream, path), ...checkUpstreamDetails(upstream, path, env), ...checkQueueBytes(raw, upstream, path)];
+  if (catalog)
+    found.push(
+      warning(
+        [...path, "model"],
+        "needs a control plane, which this version does not have: endpoints come from this file only",
+      ),
+    );
+  else if (listAt(upstream, ["endpoints"]).length === 0)
+    found.push(warning([...path, "endpoints"], "is empty: requests will be answered 503"));
+  return [
+    ...found,
+    ...checkEndpoints(upstream, path),
+    ...checkUpstreamDetails(upstream, path, env),
+    ...checkQueueBytes(raw, upstream, path),
+  ];
 }
 
 function checkEndpoints(upstream: object, path: FieldPath): Finding[] {
@@ -165,9 +255,14 @@ function checkEndpoints(upstream: object, path: FieldPath): Finding[] {
     const address = parseEndpointUrl(textAt(endpoint, ["url"]) ?? "");
     if (address === undefined) return [];
     const first = seen.get(address.url);
-    if (first !== undefined) return [{ severity: "mistake", path: at, message: "this upstream has an endpoint with this address already", first }];
+    if (first !== undefined)
+      return [
+        { severity: "mistake", path: at, message: "this upstream has an endpoint with this address already", first },
+      ];
     seen.set(address.url, at);
-    return address.basePath.endsWith("/v1") ? [warning(at, "ends in /v1, which requests bring along: they would go to /v1/v1/…")] : [];
+    return address.basePath.endsWith("/v1")
+      ? [warning(at, "ends in /v1, which requests bring along: they would go to /v1/v1/…")]
+      : [];
   });
 }
 
@@ -175,20 +270,37 @@ function checkUpstreamDetails(upstream: object, path: FieldPath, env: Env): Find
   const found: Finding[] = [];
   const keyEnv = textAt(upstream, ["key_env"]);
   if (keyEnv !== undefined && /^[A-Za-z_][A-Za-z0-9_]*$/.test(keyEnv) && !(Object.hasOwn(env, keyEnv) && env[keyEnv])) {
-    found.push(warning([...path, "key_env"], "names an environment variable that is not set: requests go to the engine without a key"));
+    found.push(
+      warning(
+        [...path, "key_env"],
+        "names an environment variable that is not set: requests go to the engine without a key",
+      ),
+    );
   }
   const total = numberAt(upstream, ["timeouts", "total_s"]) ?? 3600;
   for (const name of ["connect_s", "first_byte_s", "idle_s"]) {
     const value = numberAt(upstream, ["timeouts", name]);
-    if (value !== undefined && value > total) found.push(warning([...path, "timeouts", name], `is longer than total_s (${total}), which ends the request first`));
+    if (value !== undefined && value > total)
+      found.push(
+        warning([...path, "timeouts", name], `is longer than total_s (${total}), which ends the request first`),
+      );
   }
-  if (valueAt(upstream, ["routing", "prefix_affinity"]) === true) found.push(warning([...path, "routing", "prefix_affinity"], "is accepted, but not acted upon in this version"));
-  if (valueAt(upstream, ["routing", "session_header"]) !== undefined) found.push(warning([...path, "routing", "session_header"], "is accepted, but not acted upon in this version"));
+  if (valueAt(upstream, ["routing", "prefix_affinity"]) === true)
+    found.push(warning([...path, "routing", "prefix_affinity"], "is accepted, but not acted upon in this version"));
+  if (valueAt(upstream, ["routing", "session_header"]) !== undefined)
+    found.push(warning([...path, "routing", "session_header"], "is accepted, but not acted upon in this version"));
   return found;
 }
 
 function checkQueueBytes(raw: unknown, upstream: object, path: FieldPath): Finding[] {
   const body = numberAt(raw, ["max_body_bytes"]) ?? 67_108_864;
   const queueBytes = numberAt(upstream, ["queue", "max_bytes"]);
-  return queueBytes !== undefined && queueBytes < body ? [warning([...path, "queue", "max_bytes"], `is smaller than max_body_bytes (${body}): a large body can never wait`)] : [];
+  return queueBytes !== undefined && queueBytes < body
+    ? [
+        warning(
+          [...path, "queue", "max_bytes"],
+          `is smaller than max_body_bytes (${body}): a large body can never wait`,
+        ),
+      ]
+    : [];
 }

@@ -23,7 +23,14 @@ export function valueAt(raw: unknown, path: FieldPath): unknown {
 }
 
 /** Keys whose text may be, or hold, a secret that was put there rightly or by mistake. */
-const NEVER_SHOWN: ReadonlySet<string | number> = new Set(["hash", "key_env", "redis_url", "database_url", "url", "endpoint"]);
+const NEVER_SHOWN: ReadonlySet<string | number> = new Set([
+  "hash",
+  "key_env",
+  "redis_url",
+  "database_url",
+  "url",
+  "endpoint",
+]);
 const SHOWN_LENGTH_MAX = 40;
 
 export function describeFound(value: unknown, path: FieldPath, fromEnv: boolean): string {
@@ -42,7 +49,12 @@ export function describeFound(value: unknown, path: FieldPath, fromEnv: boolean)
 const UNKNOWN_KEYS_MAX = 100;
 
 /** One zod issue in the words of the file. An issue about unknown keys becomes one per key. */
-export function describeIssue(issue: z.core.$ZodIssue, schema: z.core.$ZodType, raw: unknown, fromEnv: boolean): DescribedIssue[] {
+export function describeIssue(
+  issue: z.core.$ZodIssue,
+  schema: z.core.$ZodType,
+  raw: unknown,
+  fromEnv: boolean,
+): DescribedIssue[] {
   const path = issue.path.map((step) => (typeof step === "symbol" ? String(step) : step));
   if (issue.code === "unrecognized_keys") {
     const places = placesOfKeys(schema);
@@ -50,7 +62,12 @@ export function describeIssue(issue: z.core.$ZodIssue, schema: z.core.$ZodType, 
     return issue.keys.slice(0, UNKNOWN_KEYS_MAX).map((key) => describeUnknownKey(key, path, here, places));
   }
   const value = valueAt(raw, path);
-  const described = { path, at: "value", found: describeFound(value, path, fromEnv), message: messageFor(issue, value, fieldAt(schema, path)) } as const;
+  const described = {
+    path,
+    at: "value",
+    found: describeFound(value, path, fromEnv),
+    message: messageFor(issue, value, fieldAt(schema, path)),
+  } as const;
   const hint = hintFor(issue, value, fromEnv);
   return [hint === undefined ? described : { ...described, hint }];
 }
@@ -65,8 +82,10 @@ function messageFor(issue: z.core.$ZodIssue, value: unknown, field: z.core.$ZodT
       return `allowed: ${allowed}`;
     case "too_big":
     case "too_small":
-      if (issue.origin === "string") return `must have ${issue.code === "too_big" ? "at most" : "at least"} ${issue.code === "too_big" ? issue.maximum : issue.minimum} characters`;
-      if (issue.origin === "array") return `must have ${issue.code === "too_big" ? "at most" : "at least"} ${issue.code === "too_big" ? issue.maximum : issue.minimum} entries`;
+      if (issue.origin === "string")
+        return `must have ${issue.code === "too_big" ? "at most" : "at least"} ${issue.code === "too_big" ? issue.maximum : issue.minimum} characters`;
+      if (issue.origin === "array")
+        return `must have ${issue.code === "too_big" ? "at most" : "at least"} ${issue.code === "too_big" ? issue.maximum : issue.minimum} entries`;
       return `allowed: ${allowed}`;
     case "invalid_format":
       if (issue.format === "datetime") return "use a time such as 2027-01-31T12:00:00Z";
@@ -87,16 +106,25 @@ function hintFor(issue: z.core.$ZodIssue, value: unknown, fromEnv: boolean): str
   const wanted = issue.expected;
   if (typeof value === "string") {
     if (wanted === "boolean" && YAML_1_1_TRUTH.test(value)) return "YAML 1.2 knows `true` and `false` only";
-    if ((wanted === "int" || wanted === "number") && /^[-+]?[0-9.]+$/.test(value)) return "remove the quotes: a number, not a text";
-    if ((wanted === "int" || wanted === "number") && /^[0-9][0-9_]*(?:[a-zA-Z]+)?$/.test(value)) return "write the number alone; its unit is part of the key's name";
+    if ((wanted === "int" || wanted === "number") && /^[-+]?[0-9.]+$/.test(value))
+      return "remove the quotes: a number, not a text";
+    if ((wanted === "int" || wanted === "number") && /^[0-9][0-9_]*(?:[a-zA-Z]+)?$/.test(value))
+      return "write the number alone; its unit is part of the key's name";
     if (wanted === "array") return "put it in a list: [ … ], or one line each with a dash";
   }
-  if (value === null && (wanted === "object" || wanted === "array")) return "what belongs to it must be indented below it";
-  if (wanted === "string" && (typeof value === "number" || typeof value === "boolean")) return "put it in quotes to make it a text";
+  if (value === null && (wanted === "object" || wanted === "array"))
+    return "what belongs to it must be indented below it";
+  if (wanted === "string" && (typeof value === "number" || typeof value === "boolean"))
+    return "put it in quotes to make it a text";
   return undefined;
 }
 
-function describeUnknownKey(key: string, parent: FieldPath, here: readonly string[], places: ReadonlyMap<string, string>): DescribedIssue {
+function describeUnknownKey(
+  key: string,
+  parent: FieldPath,
+  here: readonly string[],
+  places: ReadonlyMap<string, string>,
+): DescribedIssue {
   const near = nearest(key, here);
   const elsewhere = near === undefined ? places.get(key) : undefined;
   const hint =
@@ -105,5 +133,11 @@ function describeUnknownKey(key: string, parent: FieldPath, here: readonly strin
       : elsewhere !== undefined
         ? `there is a key \`${elsewhere}\`; check the indentation`
         : `known here: ${here.join(", ")}`;
-  return { path: [...parent, escapeControls(key.slice(0, SHOWN_LENGTH_MAX))], at: "key", found: "", message: "is not a known key", hint };
+  return {
+    path: [...parent, escapeControls(key.slice(0, SHOWN_LENGTH_MAX))],
+    at: "key",
+    found: "",
+    message: "is not a known key",
+    hint,
+  };
 }

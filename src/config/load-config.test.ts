@@ -48,7 +48,8 @@ upstreams:
     model: llama-70b
 `;
 
-const parse = (text: string, env: Env = {}, overrides: ConfigOverrides = {}): LoadedConfig => parseConfigText(text, "y.yaml", env, overrides);
+const parse = (text: string, env: Env = {}, overrides: ConfigOverrides = {}): LoadedConfig =>
+  parseConfigText(text, "y.yaml", env, overrides);
 
 function valid(text: string, env: Env = {}, overrides: ConfigOverrides = {}): GatewayConfig {
   const loaded = parse(text, env, overrides);
@@ -67,7 +68,8 @@ const warnings = (text: string, env: Env = {}): readonly string[] => {
   return loaded.kind === "valid" ? loaded.warnings : assert.fail(formatProblems(loaded.problems));
 };
 
-const upstream = (lines: string): string => `upstreams:\n  - id: a\n    models: [m]\n    slots: 4\n    endpoints: [{url: "http://h:1"}]\n${lines}`;
+const upstream = (lines: string): string =>
+  `upstreams:\n  - id: a\n    models: [m]\n    slots: 4\n    endpoints: [{url: "http://h:1"}]\n${lines}`;
 
 test("a complete file is read, with what it leaves out filled in", () => {
   const config = valid(COMPLETE);
@@ -80,21 +82,69 @@ test("a complete file is read, with what it leaves out filled in", () => {
 });
 
 /** Each row: a file, and the mistakes that it holds as `line path`. */
-const mistakes: readonly { readonly name: string; readonly text: string; readonly expect: readonly string[]; readonly hint?: RegExp }[] = [
-  { name: "a misspelt auth is no absent auth", text: "authh: {mode: keys}\nupstreams: []", expect: ["1 authh"], hint: /`auth`/ },
-  { name: "`upstream` is not `upstreams`", text: "upstream: []", expect: ["1 upstream", "1 upstreams"], hint: /`upstreams`/ },
-  { name: "keys that belong below another one", text: "auth:\nmode: keys\nupstreams: []", expect: ["1 auth", "2 mode"], hint: /auth\.mode/ },
+const mistakes: readonly {
+  readonly name: string;
+  readonly text: string;
+  readonly expect: readonly string[];
+  readonly hint?: RegExp;
+}[] = [
+  {
+    name: "a misspelt auth is no absent auth",
+    text: "authh: {mode: keys}\nupstreams: []",
+    expect: ["1 authh"],
+    hint: /`auth`/,
+  },
+  {
+    name: "`upstream` is not `upstreams`",
+    text: "upstream: []",
+    expect: ["1 upstream", "1 upstreams"],
+    hint: /`upstreams`/,
+  },
+  {
+    name: "keys that belong below another one",
+    text: "auth:\nmode: keys\nupstreams: []",
+    expect: ["1 auth", "2 mode"],
+    hint: /auth\.mode/,
+  },
   { name: "a list item in the wrong column", text: "upstreams:\n  - id: a\n   - id: b", expect: ["3 "] },
-  { name: "a number in quotes", text: upstream('    batch_max: "4"'), expect: ["6 upstreams[0].batch_max"], hint: /quotes/ },
+  {
+    name: "a number in quotes",
+    text: upstream('    batch_max: "4"'),
+    expect: ["6 upstreams[0].batch_max"],
+    hint: /quotes/,
+  },
   { name: "no slots at all", text: upstream("    batch_max: 0"), expect: ["6 upstreams[0].batch_max"] },
   { name: "slots below zero", text: upstream("").replace("slots: 4", "slots: -1"), expect: ["4 upstreams[0].slots"] },
-  { name: "slots that are half", text: upstream("").replace("slots: 4", "slots: 1.5"), expect: ["4 upstreams[0].slots"] },
-  { name: "a timeout without its unit", text: upstream("    timeout: 30"), expect: ["6 upstreams[0].timeout"], hint: /`timeouts`/ },
-  { name: "a unit behind a number", text: upstream("    timeouts: {idle_s: 30s}"), expect: ["6 upstreams[0].timeouts.idle_s"], hint: /unit/ },
+  {
+    name: "slots that are half",
+    text: upstream("").replace("slots: 4", "slots: 1.5"),
+    expect: ["4 upstreams[0].slots"],
+  },
+  {
+    name: "a timeout without its unit",
+    text: upstream("    timeout: 30"),
+    expect: ["6 upstreams[0].timeout"],
+    hint: /`timeouts`/,
+  },
+  {
+    name: "a unit behind a number",
+    text: upstream("    timeouts: {idle_s: 30s}"),
+    expect: ["6 upstreams[0].timeouts.idle_s"],
+    hint: /unit/,
+  },
   { name: "a key twice", text: "auth: {mode: keys}\nauth: {mode: none}\nupstreams: []", expect: ["2 auth"] },
-  { name: "a key twice, deep down", text: upstream("    external: true\n    external: false"), expect: ["7 upstreams[0].external"] },
+  {
+    name: "a key twice, deep down",
+    text: upstream("    external: true\n    external: false"),
+    expect: ["7 upstreams[0].external"],
+  },
   { name: "yes is a text", text: upstream("    external: yes"), expect: ["6 upstreams[0].external"], hint: /true/ },
-  { name: "off is a text", text: "auth: {allow_insecure: off}\nupstreams: []", expect: ["1 auth.allow_insecure"], hint: /true/ },
+  {
+    name: "off is a text",
+    text: "auth: {allow_insecure: off}\nupstreams: []",
+    expect: ["1 auth.allow_insecure"],
+    hint: /true/,
+  },
   { name: "a leading zero", text: upstream("    batch_max: 010"), expect: ["6 upstreams[0].batch_max"], hint: /zero/ },
   { name: "an empty file", text: "", expect: ["1 "] },
   { name: "a file of comments", text: "# nothing\n", expect: ["1 "] },
@@ -105,24 +155,68 @@ const mistakes: readonly { readonly name: string; readonly text: string; readonl
   { name: "two documents", text: "upstreams: []\n---\nupstreams: []", expect: ["2 "] },
   { name: "another YAML version", text: "%YAML 1.1\n---\nupstreams: []", expect: ["1 "] },
   { name: "a custom tag", text: "listen: !env HOST\nupstreams: []", expect: ["1 "] },
-  { name: "a merge key", text: "auth: &a {mode: keys}\nhttp: {<<: *a}\nupstreams: []", expect: ["2 http.<<"], hint: /merge/ },
-  { name: "an unquoted reference inside a flow list", text: upstream("").replace("[m]", "[${M}]"), expect: ["3 "], hint: /quotes/ },
+  {
+    name: "a merge key",
+    text: "auth: &a {mode: keys}\nhttp: {<<: *a}\nupstreams: []",
+    expect: ["2 http.<<"],
+    hint: /merge/,
+  },
+  {
+    name: "an unquoted reference inside a flow list",
+    text: upstream("").replace("[m]", "[${M}]"),
+    expect: ["3 "],
+    hint: /quotes/,
+  },
   { name: "an unset variable", text: "listen: ${HOST}\nupstreams: []", expect: ["1 listen"] },
   { name: "__proto__", text: "__proto__: {auth: 1}\nupstreams: []", expect: ["1 __proto__"] },
-  { name: "a class that does not exist", text: keyFile("classes: [interactiv]"), expect: ["5 auth.keys[0].classes[0]"], hint: /`interactive`/ },
+  {
+    name: "a class that does not exist",
+    text: keyFile("classes: [interactiv]"),
+    expect: ["5 auth.keys[0].classes[0]"],
+    hint: /`interactive`/,
+  },
   { name: "a role that does not exist", text: keyFile("role: amin"), expect: ["5 auth.keys[0].role"], hint: /`admin`/ },
-  { name: "limits in the wrong word", text: keyFile("limits: {requests_per_min: 60}"), expect: ["5 auth.keys[0].limits.requests_per_min"], hint: /`requests_per_minute`/ },
+  {
+    name: "limits in the wrong word",
+    text: keyFile("limits: {requests_per_min: 60}"),
+    expect: ["5 auth.keys[0].limits.requests_per_min"],
+    hint: /`requests_per_minute`/,
+  },
   { name: "an expiry without a zone", text: keyFile("expires: 2027-01-31"), expect: ["5 auth.keys[0].expires"] },
   { name: "a port alone", text: "listen: 8200\nupstreams: []", expect: ["1 listen"] },
   { name: "an address without a host", text: 'listen: ":8200"\nupstreams: []', expect: ["1 listen"] },
   { name: "batch_max above slots", text: upstream("    batch_max: 5"), expect: ["6 upstreams[0].batch_max"] },
   { name: "an upstream without slots", text: "upstreams: [{id: a, models: [m]}]", expect: ["1 upstreams[0].slots"] },
-  { name: "an openai upstream that nothing leads to", text: "upstreams: [{id: a, slots: 1}]", expect: ["1 upstreams[0].models"] },
-  { name: "the same endpoint twice in two spellings", text: upstream("").replace('{url: "http://h:1"}', '{url: "http://h:80/"}, {url: "http://H"}'), expect: ["5 upstreams[0].endpoints[1].url"] },
-  { name: "one id for two upstreams", text: `${upstream("")}  - {id: a, models: [n], slots: 1}`, expect: ["6 upstreams[1].id"] },
-  { name: "one model name for two upstreams", text: `${upstream("")}  - {id: b, models: [m], slots: 1}`, expect: ["6 upstreams[1].models[0]"] },
-  { name: "redis, which is not there yet", text: "coordination: redis\nupstreams: []", expect: ["1 redis_url", "1 coordination"] },
-  { name: "bodies that could never be held", text: "max_body_bytes: 100\nmax_buffered_bytes: 50\nupstreams: []", expect: ["1 max_body_bytes"] },
+  {
+    name: "an openai upstream that nothing leads to",
+    text: "upstreams: [{id: a, slots: 1}]",
+    expect: ["1 upstreams[0].models"],
+  },
+  {
+    name: "the same endpoint twice in two spellings",
+    text: upstream("").replace('{url: "http://h:1"}', '{url: "http://h:80/"}, {url: "http://H"}'),
+    expect: ["5 upstreams[0].endpoints[1].url"],
+  },
+  {
+    name: "one id for two upstreams",
+    text: `${upstream("")}  - {id: a, models: [n], slots: 1}`,
+    expect: ["6 upstreams[1].id"],
+  },
+  {
+    name: "one model name for two upstreams",
+    text: `${upstream("")}  - {id: b, models: [m], slots: 1}`,
+    expect: ["6 upstreams[1].models[0]"],
+  },
+  {
+    name: "redis, which is not there yet",
+    text: "coordination: redis\nupstreams: []",
+    expect: ["1 redis_url", "1 coordination"],
+  },
+  {
+    name: "bodies that could never be held",
+    text: "max_body_bytes: 100\nmax_buffered_bytes: 50\nupstreams: []",
+    expect: ["1 max_body_bytes"],
+  },
 ];
 
 function keyFile(line: string): string {
@@ -132,7 +226,11 @@ function keyFile(line: string): string {
 for (const row of mistakes) {
   test(`is refused with its place: ${row.name}`, () => {
     const problems = invalid(row.text);
-    assert.deepEqual(problems.map((problem) => `${problem.line} ${problem.path}`).toSorted(), row.expect.toSorted(), formatProblems(problems));
+    assert.deepEqual(
+      problems.map((problem) => `${problem.line} ${problem.path}`).toSorted(),
+      row.expect.toSorted(),
+      formatProblems(problems),
+    );
     if (row.hint !== undefined) assert.match(problems.map((problem) => problem.hint ?? "").join("\n"), row.hint);
   });
 }
@@ -140,13 +238,28 @@ for (const row of mistakes) {
 test("two keys with one id or one hash are refused, naming the first one's line", () => {
   const text = `auth:\n  keys:\n    - {id: k, hash: "${HASH}"}\n    - {id: k, hash: "${OTHER_HASH}"}\n    - {id: l, hash: "${HASH}"}\nupstreams: []\n`;
   const problems = invalid(text);
-  assert.deepEqual(problems.map((problem) => problem.path), ["auth.keys[1].id", "auth.keys[2].hash"]);
+  assert.deepEqual(
+    problems.map((problem) => problem.path),
+    ["auth.keys[1].id", "auth.keys[2].hash"],
+  );
   for (const problem of problems) assert.match(problem.message, /line 3/);
 });
 
 test("all mistakes are reported at once, in the order of the file", () => {
-  const problems = invalid("listn: x\nauth: {mode: kes}\nmax_body_bytes: many\nupstreams:\n  - {id: a, slots: 0, endpoints: [{url: ftp://x}]}\n");
-  assert.deepEqual(problems.map((problem) => problem.path), ["listn", "auth.mode", "max_body_bytes", "upstreams[0].models", "upstreams[0].slots", "upstreams[0].endpoints[0].url"]);
+  const problems = invalid(
+    "listn: x\nauth: {mode: kes}\nmax_body_bytes: many\nupstreams:\n  - {id: a, slots: 0, endpoints: [{url: ftp://x}]}\n",
+  );
+  assert.deepEqual(
+    problems.map((problem) => problem.path),
+    [
+      "listn",
+      "auth.mode",
+      "max_body_bytes",
+      "upstreams[0].models",
+      "upstreams[0].slots",
+      "upstreams[0].endpoints[0].url",
+    ],
+  );
 });
 
 test("a byte order mark is no mistake, and a file beyond the limit is one", () => {
@@ -157,7 +270,10 @@ test("a byte order mark is no mistake, and a file beyond the limit is one", () =
 test("an alias may stand for a value, and a bomb of aliases is refused", () => {
   const config = valid(`${upstream("    queue: &q {max: 7}")}\n  - {id: b, models: [n], slots: 1, queue: *q}\n`);
   assert.equal(config.upstreams[1]?.limits.queueMax, 7);
-  const levels = Array.from({ length: 9 }, (_, level) => `a${level + 1}: &a${level + 1} [${Array.from({ length: 9 }, () => `*a${level}`).join(", ")}]`);
+  const levels = Array.from(
+    { length: 9 },
+    (_, level) => `a${level + 1}: &a${level + 1} [${Array.from({ length: 9 }, () => `*a${level}`).join(", ")}]`,
+  );
   invalid(`a0: &a0 [x]\n${levels.join("\n")}\nupstreams: []`);
   invalid("auth: &a {keys: *a}\nupstreams: []");
 });
@@ -168,20 +284,43 @@ test("deep nesting and a very wide mapping are refused in bounded time", () => {
 });
 
 test("without a key, only loopback is served [80.C48]", () => {
-  for (const listen of ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "gpu-box:1", "127.0.0.1.example.com:1", "0:1", "127.1:1"]) {
+  for (const listen of [
+    "0.0.0.0:1",
+    "[::]:1",
+    "10.0.0.1:1",
+    "gpu-box:1",
+    "127.0.0.1.example.com:1",
+    "0:1",
+    "127.1:1",
+  ]) {
     const text = `listen: "${listen}"\nupstreams: []\n`;
-    assert.deepEqual(invalid(text).map((problem) => problem.path), ["auth.keys"], listen);
-    assert.deepEqual(invalid(`${text}auth: {mode: none}`).map((problem) => problem.path), ["auth.mode"], listen);
-    assert.deepEqual(invalid("upstreams: []", {}, { listen }).map((problem) => problem.path), ["auth.keys"], `--listen ${listen}`);
+    assert.deepEqual(
+      invalid(text).map((problem) => problem.path),
+      ["auth.keys"],
+      listen,
+    );
+    assert.deepEqual(
+      invalid(`${text}auth: {mode: none}`).map((problem) => problem.path),
+      ["auth.mode"],
+      listen,
+    );
+    assert.deepEqual(
+      invalid("upstreams: []", {}, { listen }).map((problem) => problem.path),
+      ["auth.keys"],
+      `--listen ${listen}`,
+    );
     assert.match(warnings(`${text}auth: {mode: none, allow_insecure: true}`).join(), /without a key/);
   }
-  for (const listen of ["127.0.0.1:1", "127.8.9.1:1", "[::1]:1", "localhost:1"]) assert.equal(valid(`listen: "${listen}"\nauth: {mode: none}\nupstreams: []`).auth.mode, "none");
+  for (const listen of ["127.0.0.1:1", "127.8.9.1:1", "[::1]:1", "localhost:1"])
+    assert.equal(valid(`listen: "${listen}"\nauth: {mode: none}\nupstreams: []`).auth.mode, "none");
   assert.deepEqual(valid("upstreams: []").listen, { host: "127.0.0.1", port: 8200 });
   assert.equal(valid("upstreams: []").auth.mode, "keys");
 });
 
 test("environment variables fill values in, with their type where they stand alone and unquoted", () => {
-  const text = upstream('    batch_max: ${N}\n    queue: {max: 5}\n    key_env: "${NAME:-ENGINE}_KEY"\n    external: ${EXT:-true}').replace("[m]", () => '["${MODEL}", "$${MODEL}", "${N}"]');
+  const text = upstream(
+    '    batch_max: ${N}\n    queue: {max: 5}\n    key_env: "${NAME:-ENGINE}_KEY"\n    external: ${EXT:-true}',
+  ).replace("[m]", () => '["${MODEL}", "$${MODEL}", "${N}"]');
   const config = valid(text, { N: "3", MODEL: "a: b # c", ENGINE_KEY: "engine-secret" });
   assert.equal(config.upstreams[0]?.limits.batchMax, 3);
   assert.equal(config.upstreams[0]?.external, true);
@@ -212,15 +351,24 @@ test("no problem, warning or printed form holds a secret [80.C45]", () => {
     `- "${canary}" ${canary}`,
   ];
   for (const text of texts) assert.ok(!JSON.stringify(invalid(text, env)).includes(canary), text);
-  const loaded = parse(`${upstream("    key_env: ENGINE_KEY")}\nredis_url: redis://:${canary}@h\ndatabase_url: "postgres://u:${canary}@h/d"`, env);
+  const loaded = parse(
+    `${upstream("    key_env: ENGINE_KEY")}\nredis_url: redis://:${canary}@h\ndatabase_url: "postgres://u:${canary}@h/d"`,
+    env,
+  );
   assert.equal(loaded.kind, "valid");
   if (loaded.kind === "valid") assert.ok(!JSON.stringify([loaded.config, loaded.warnings]).includes(canary));
 });
 
 test("what may surprise is a warning: no endpoints, an unset engine key, a limit that is never reached, what is not acted upon yet", () => {
   assert.match(warnings("upstreams: [{id: a, models: [m], slots: 1}]").join("\n"), /endpoints: is empty/);
-  assert.match(warnings(upstream("    key_env: NOT_SET")).join("\n"), /^y\.yaml:6:14: upstreams\[0\]\.key_env: .*not set/);
-  assert.match(warnings(upstream("    timeouts: {first_byte_s: 60, total_s: 30}")).join("\n"), /first_byte_s: is longer/);
+  assert.match(
+    warnings(upstream("    key_env: NOT_SET")).join("\n"),
+    /^y\.yaml:6:14: upstreams\[0\]\.key_env: .*not set/,
+  );
+  assert.match(
+    warnings(upstream("    timeouts: {first_byte_s: 60, total_s: 30}")).join("\n"),
+    /first_byte_s: is longer/,
+  );
   assert.match(warnings(upstream("    routing: {prefix_affinity: true}")).join("\n"), /not acted upon/);
   assert.match(warnings(upstream("").replace("http://h:1", "http://h:1/v1")).join("\n"), /\/v1/);
   assert.deepEqual(warnings(upstream("")), []);
@@ -233,7 +381,9 @@ test("a password in a file that others can read is warned of, one in the environ
     await writeFile(path, text);
     await chmod(path, mode);
     const loaded = await loadConfigFile(path, { REDIS: "redis://:pw@h" });
-    return loaded.kind === "valid" ? loaded.warnings.filter((warning) => warning.includes("chmod")) : assert.fail(formatProblems(loaded.problems));
+    return loaded.kind === "valid"
+      ? loaded.warnings.filter((warning) => warning.includes("chmod"))
+      : assert.fail(formatProblems(loaded.problems));
   };
   assert.equal((await of("upstreams: []\nredis_url: redis://:pw@h\n", 0o644)).length, 1);
   assert.equal((await of("upstreams: []\nredis_url: redis://:pw@h\n", 0o600)).length, 0);
@@ -253,7 +403,14 @@ test("a file that is missing, a folder, too large or not UTF-8 is a mistake, not
 });
 
 test("whatever is done to the text, reading it never throws, and every problem has a place in it", () => {
-  const edit = fc.record({ at: fc.nat(COMPLETE.length), remove: fc.nat(12), insert: fc.oneof(fc.constantFrom("", ":", "\n", "  ", "\t", "- ", "&a ", "*a", "${X}", "{", "]", '"', "#", "---\n", "null"), fc.string({ maxLength: 4 })) });
+  const edit = fc.record({
+    at: fc.nat(COMPLETE.length),
+    remove: fc.nat(12),
+    insert: fc.oneof(
+      fc.constantFrom("", ":", "\n", "  ", "\t", "- ", "&a ", "*a", "${X}", "{", "]", '"', "#", "---\n", "null"),
+      fc.string({ maxLength: 4 }),
+    ),
+  });
   fc.assert(
     fc.property(fc.array(edit, { minLength: 1, maxLength: 4 }), (edits) => {
       let text = COMPLETE;
@@ -262,25 +419,37 @@ test("whatever is done to the text, reading it never throws, and every problem h
       if (loaded.kind === "valid") return;
       const lines = text.split("\n").length;
       assert.ok(loaded.problems.length > 0);
-      for (const problem of loaded.problems) assert.ok(problem.line >= 1 && problem.line <= lines && problem.column >= 1);
+      for (const problem of loaded.problems)
+        assert.ok(problem.line >= 1 && problem.line <= lines && problem.column >= 1);
     }),
     { numRuns: 120 },
   );
 });
 
 test("a misspelt key name is always refused, so no setting falls back to a weaker one by a typing mistake", () => {
-  const names = [...COMPLETE.matchAll(/[a-z_]+(?=:[ \n])/g)].map((match) => ({ start: match.index, end: match.index + match[0].length }));
-  const typo = fc.record({ name: fc.constantFrom(...names), offset: fc.nat(20), kind: fc.constantFrom("remove", "insert", "replace", "swap"), letter: fc.constantFrom(..."abcdefghijklmnopqrstuvwxyz_") });
+  const names = [...COMPLETE.matchAll(/[a-z_]+(?=:[ \n])/g)].map((match) => ({
+    start: match.index,
+    end: match.index + match[0].length,
+  }));
+  const typo = fc.record({
+    name: fc.constantFrom(...names),
+    offset: fc.nat(20),
+    kind: fc.constantFrom("remove", "insert", "replace", "swap"),
+    letter: fc.constantFrom(..."abcdefghijklmnopqrstuvwxyz_"),
+  });
   fc.assert(
     fc.property(typo, ({ name, offset, kind, letter }) => {
       const at = name.start + (offset % (name.end - name.start));
       const before = COMPLETE.slice(name.start, name.end);
       const local = at - name.start;
       const after =
-        kind === "remove" ? before.slice(0, local) + before.slice(local + 1)
-        : kind === "insert" ? before.slice(0, local) + letter + before.slice(local)
-        : kind === "replace" ? before.slice(0, local) + letter + before.slice(local + 1)
-        : before.slice(0, local) + (before[local + 1] ?? "") + (before[local] ?? "") + before.slice(local + 2);
+        kind === "remove"
+          ? before.slice(0, local) + before.slice(local + 1)
+          : kind === "insert"
+            ? before.slice(0, local) + letter + before.slice(local)
+            : kind === "replace"
+              ? before.slice(0, local) + letter + before.slice(local + 1)
+              : before.slice(0, local) + (before[local + 1] ?? "") + (before[local] ?? "") + before.slice(local + 2);
       if (after === before) return;
       assert.equal(parse(COMPLETE.slice(0, name.start) + after + COMPLETE.slice(name.end)).kind, "invalid", after);
     }),
@@ -292,15 +461,29 @@ test("moving a line to another column never opens the gateway", () => {
   const lines = COMPLETE.split("\n");
   fc.assert(
     fc.property(fc.nat(lines.length - 1), fc.integer({ min: -6, max: 6 }), (index, shift) => {
-      const moved = lines.with(index, shift < 0 ? (lines[index] ?? "").replace(new RegExp(`^ {0,${-shift}}`), "") : " ".repeat(shift) + (lines[index] ?? ""));
+      const moved = lines.with(
+        index,
+        shift < 0
+          ? (lines[index] ?? "").replace(new RegExp(`^ {0,${-shift}}`), "")
+          : " ".repeat(shift) + (lines[index] ?? ""),
+      );
       const loaded = parse(moved.join("\n"));
       if (loaded.kind === "invalid") return;
       const { auth } = loaded.config;
       assert.equal(auth.mode, "keys");
       assert.equal(auth.allowInsecure, false);
-      assert.deepEqual(auth.keys.map(({ id, role, models, allowExternal, limits }) => ({ id, role, models, allowExternal, limits })), [
-        { id: "team-chat", role: "client", models: ["qwen*"], allowExternal: false, limits: { requestsPerMinute: 600, tokensPerMinute: 200_000, inFlightMax: 64 } },
-      ]);
+      assert.deepEqual(
+        auth.keys.map(({ id, role, models, allowExternal, limits }) => ({ id, role, models, allowExternal, limits })),
+        [
+          {
+            id: "team-chat",
+            role: "client",
+            models: ["qwen*"],
+            allowExternal: false,
+            limits: { requestsPerMinute: 600, tokensPerMinute: 200_000, inFlightMax: 64 },
+          },
+        ],
+      );
     }),
     { numRuns: 120 },
   );

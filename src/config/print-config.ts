@@ -21,13 +21,17 @@ export function effectiveFile(file: ConfigFile, config: GatewayConfig): ConfigFi
         ...upstream,
         slots: resolved.limits.slots,
         batch_max: resolved.limits.batchMax,
-        endpoints: upstream.endpoints.map((endpoint, at) => ({ ...endpoint, slots: resolved.endpoints[at]?.slots ?? endpoint.slots })),
+        endpoints: upstream.endpoints.map((endpoint, at) => ({
+          ...endpoint,
+          slots: resolved.endpoints[at]?.slots ?? endpoint.slots,
+        })),
       };
     }),
   };
 }
 
-export const printConfig = (file: ConfigFile, config: GatewayConfig): string => stringify(effectiveFile(file, config), { version: "1.2", lineWidth: 0 });
+export const printConfig = (file: ConfigFile, config: GatewayConfig): string =>
+  stringify(effectiveFile(file, config), { version: "1.2", lineWidth: 0 });
 
 /** Hides the password and everything behind a question mark; a text that is no URL is hidden whole. */
 export function maskUrl(text: string): string {
@@ -46,7 +50,9 @@ export function configJsonSchema(): object {
     target: "draft-7",
     io: "input",
     override: ({ jsonSchema }) => {
-      const single = ["number", "integer", "boolean"].includes(String(jsonSchema.type)) || (jsonSchema.type === "string" && (jsonSchema.enum ?? jsonSchema.pattern) !== undefined);
+      const single =
+        ["number", "integer", "boolean"].includes(String(jsonSchema.type)) ||
+        (jsonSchema.type === "string" && (jsonSchema.enum ?? jsonSchema.pattern) !== undefined);
       if (!single) return;
       const { description, default: fallback, ...rule } = jsonSchema;
       for (const key of Object.keys(rule)) delete jsonSchema[key];

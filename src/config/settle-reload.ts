@@ -14,7 +14,10 @@ export type SettledReload =
 export function settleReload(current: GatewayConfig, next: GatewayConfig): SettledReload {
   const open = !isLoopback(current.listen.host);
   if (open && next.auth.mode === "none" && !next.auth.allowInsecure) {
-    return { kind: "refused", message: `auth.mode: \`none\` is refused while ${formatListen(current.listen)} is open; restart to change the address with it` };
+    return {
+      kind: "refused",
+      message: `auth.mode: \`none\` is refused while ${formatListen(current.listen)} is open; restart to change the address with it`,
+    };
   }
   const config: GatewayConfig = {
     ...next,

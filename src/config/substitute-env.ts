@@ -24,18 +24,29 @@ export function substituteEnv(text: string, env: Env): Substitution {
       continue;
     }
     const match = REFERENCE.exec(text.slice(start));
-    if (match === null) return { kind: "invalid", why: "a `${` that is neither ${NAME} nor ${NAME:-default}; write $${ for a plain ${" };
+    if (match === null)
+      return { kind: "invalid", why: "a `${` that is neither ${NAME} nor ${NAME:-default}; write $${ for a plain ${" };
     const [whole, name = "", fallback] = match;
-    if (fallback?.includes("${")) return { kind: "invalid", why: `the default of \${${name}} holds another \${…}; defaults are plain text` };
+    if (fallback?.includes("${"))
+      return { kind: "invalid", why: `the default of \${${name}} holds another \${…}; defaults are plain text` };
     const value = Object.hasOwn(env, name) ? env[name] : undefined;
     const chosen = fallback !== undefined && (value === undefined || value === "") ? fallback : value;
-    if (chosen === undefined) return { kind: "invalid", why: `the environment variable ${name} is not set; set it, or write \${${name}:-default}` };
+    if (chosen === undefined)
+      return {
+        kind: "invalid",
+        why: `the environment variable ${name} is not set; set it, or write \${${name}:-default}`,
+      };
     out += text.slice(at, start) + chosen;
     at = start + whole.length;
     references += 1;
   }
   out += text.slice(at);
-  return { kind: "text", text: out, fromEnv: references > 0, whole: references === 1 && REFERENCE.exec(text)?.[0] === text };
+  return {
+    kind: "text",
+    text: out,
+    fromEnv: references > 0,
+    whole: references === 1 && REFERENCE.exec(text)?.[0] === text,
+  };
 }
 
 /** A plain scalar's value by YAML 1.2's core schema. */

@@ -138,7 +138,11 @@ test("nothing is read after the end", async () => {
 });
 
 /** A real folder; each step waits for the reload that it caused. */
-async function realFolder(): Promise<{ readonly folder: string; readonly path: string; watchUntil(): { next(): Promise<string>; stop(): void } }> {
+async function realFolder(): Promise<{
+  readonly folder: string;
+  readonly path: string;
+  watchUntil(): { next(): Promise<string>; stop(): void };
+}> {
   const folder = await mkdtemp(join(tmpdir(), "yardmaster-watch-"));
   const path = join(folder, "yardmaster.yaml");
   return {

@@ -29,7 +29,9 @@ export interface YamlTree {
   locate(path: FieldPath, key?: "key"): Position;
 }
 
-export type ParsedYaml = { readonly kind: "tree"; readonly tree: YamlTree } | { readonly kind: "broken"; readonly problems: readonly TreeProblem[] };
+export type ParsedYaml =
+  | { readonly kind: "tree"; readonly tree: YamlTree }
+  | { readonly kind: "broken"; readonly problems: readonly TreeProblem[] };
 
 const DEPTH_MAX = 24;
 const ALIASES_MAX = 100;
@@ -54,14 +56,33 @@ export function parseYaml(text: string, env: Env): ParsedYaml {
   let doc: Document.Parsed;
   try {
     // Duplicate keys are found by the walk below: the library compares each key with all before it.
-    doc = parseDocument(text, { version: "1.2", schema: "core", strict: true, uniqueKeys: false, merge: false, prettyErrors: false, lineCounter: lines, logLevel: "error" });
+    doc = parseDocument(text, {
+      version: "1.2",
+      schema: "core",
+      strict: true,
+      uniqueKeys: false,
+      merge: false,
+      prettyErrors: false,
+      lineCounter: lines,
+      logLevel: "error",
+    });
   } catch (err) {
     if (!(err instanceof RangeError)) throw err;
-    return { kind: "broken", problems: [{ path: [], position: { line: 1, column: 1 }, message: "is nested too deeply to be read" }] };
+    return {
+      kind: "broken",
+      problems: [{ path: [], position: { line: 1, column: 1 }, message: "is nested too deeply to be read" }],
+    };
   }
-  const syntax = [...doc.errors, ...doc.warnings].slice(0, SYNTAX_PROBLEMS_MAX).map((error) => describeSyntax(error, text, lines));
+  const syntax = [...doc.errors, ...doc.warnings]
+    .slice(0, SYNTAX_PROBLEMS_MAX)
+    .map((error) => describeSyntax(error, text, lines));
   if (doc.directives.yaml.explicit === true && doc.directives.yaml.version !== "1.2") {
-    syntax.push({ path: [], position: { line: 1, column: 1 }, message: "`%YAML` names a version other than 1.2", hint: "remove the line" });
+    syntax.push({
+      path: [],
+      position: { line: 1, column: 1 },
+      message: "`%YAML` names a version other than 1.2",
+      hint: "remove the line",
+    });
   }
   if (syntax.length > 0) return { kind: "broken", problems: syntax };
   const walk: Walk = { doc, lines, env, problems: [], fromEnv: new Set(), aliases: 0, values: 0 };
@@ -103,7 +124,8 @@ function fail(walk: Walk, node: Node | null, path: FieldPath, message: string, h
 
 function convert(node: Node | null, path: FieldPath, walk: Walk): unknown {
   walk.values += 1;
-  if (walk.values > VALUES_MAX) return walk.values === VALUES_MAX + 1 ? fail(walk, node, path, `holds more than ${VALUES_MAX} values`) : undefined;
+  if (walk.values > VALUES_MAX)
+    return walk.values === VALUES_MAX + 1 ? fail(walk, node, path, `holds more than ${VALUES_MAX} values`) : undefined;
   if (path.length > DEPTH_MAX) return fail(walk, node, path, `is nested deeper than ${DEPTH_MAX} levels`);
   if (node === null) return null;
   if (isAlias(node)) return convertAlias(node, path, walk);
@@ -114,13 +136,18 @@ function convert(node: Node | null, path: FieldPath, walk: Walk): unknown {
 
 function convertAlias(node: Alias, path: FieldPath, walk: Walk): unknown {
   walk.aliases += 1;
-  if (walk.aliases > ALIASES_MAX) return walk.aliases === ALIASES_MAX + 1 ? fail(walk, node, path, `is one of more than ${ALIASES_MAX} aliases`) : undefined;
+  if (walk.aliases > ALIASES_MAX)
+    return walk.aliases === ALIASES_MAX + 1
+      ? fail(walk, node, path, `is one of more than ${ALIASES_MAX} aliases`)
+      : undefined;
   return convert(node.resolve(walk.doc) ?? null, path, walk);
 }
 
 function keyText(key: unknown): string | undefined {
   const value = isScalar(key) ? key.value : undefined;
-  return typeof value === "string" || typeof value === "number" || typeof value === "boolean" ? String(value) : undefined;
+  return typeof value === "string" || typeof value === "number" || typeof value === "boolean"
+    ? String(value)
+    : undefined;
 }
 
 function convertMap(map: YAMLMap, path: FieldPath, walk: Walk): object {
@@ -152,7 +179,14 @@ const AMBIGUOUS_NUMBER = /^[-+]?0[0-9]+$/;
 function convertScalar(node: Scalar, path: FieldPath, walk: Walk): unknown {
   const plain = node.type === "PLAIN";
   if (typeof node.value !== "string") {
-    if (plain && AMBIGUOUS_NUMBER.test(node.source ?? "")) return fail(walk, node, path, "is a number with a leading zero, which is read differently by different programs", "remove the zero");
+    if (plain && AMBIGUOUS_NUMBER.test(node.source ?? ""))
+      return fail(
+        walk,
+        node,
+        path,
+        "is a number with a leading zero, which is read differently by different programs",
+        "remove the zero",
+      );
     return node.value;
   }
   if (!node.value.includes("${")) return node.value;
@@ -160,7 +194,14 @@ function convertScalar(node: Scalar, path: FieldPath, walk: Walk): unknown {
   if (substituted.kind === "invalid") return fail(walk, node, path, substituted.why);
   if (substituted.fromEnv) walk.fromEnv.add(formatPath(path));
   if (!plain || !substituted.whole) return substituted.text;
-  if (AMBIGUOUS_NUMBER.test(substituted.text)) return fail(walk, node, path, "gets a number with a leading zero from the environment", "remove the zero, or put the reference in quotes");
+  if (AMBIGUOUS_NUMBER.test(substituted.text))
+    return fail(
+      walk,
+      node,
+      path,
+      "gets a number with a leading zero from the environment",
+      "remove the zero, or put the reference in quotes",
+    );
   return coreScalar(substituted.text);
 }
 
@@ -177,7 +218,8 @@ function locateNode(walk: Walk, path: FieldPath, wantKey: boolean): Position {
       const key = pair.key as Node | null;
       node = pair.value as Node | null;
       // An empty value has no place of its own worth showing.
-      if (node === null || (isScalar(node) && node.value === null) || (wantKey && index === path.length - 1)) offset = key?.range?.[0] ?? offset;
+      if (node === null || (isScalar(node) && node.value === null) || (wantKey && index === path.length - 1))
+        offset = key?.range?.[0] ?? offset;
       else offset = node.range?.[0] ?? offset;
       continue;
     } else break;

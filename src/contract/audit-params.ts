@@ -1,7 +1,17 @@
 import { parseIsoTime } from "../kernel/clock.ts";
 
 /** The query parameters of `GET /admin/audit`, as the gateway reads them and `ctl audit` sends them. */
-export const AUDIT_PARAMS = ["since", "until", "key", "model", "upstream", "outcome", "request_id", "after_seq", "limit"] as const;
+export const AUDIT_PARAMS = [
+  "since",
+  "until",
+  "key",
+  "model",
+  "upstream",
+  "outcome",
+  "request_id",
+  "after_seq",
+  "limit",
+] as const;
 export type AuditParam = (typeof AUDIT_PARAMS)[number];
 
 export const AUDIT_LIMIT_DEFAULT = 100;

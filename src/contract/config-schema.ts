@@ -11,47 +11,112 @@ import { ROLES } from "./roles.ts";
 export const CONFIG_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 const id = z.string().regex(CONFIG_ID, "use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit");
 const seconds = z.number().positive().max(86_400);
-const httpUrl = z
-  .string()
-  .refine((text) => {
-    const url = URL.parse(text);
-    return url !== null && (url.protocol === "http:" || url.protocol === "https:") && url.username === "" && url.password === "" && url.search === "" && url.hash === "";
-  }, "use an http:// or https:// URL without user, password, query or fragment");
+const httpUrl = z.string().refine((text) => {
+  const url = URL.parse(text);
+  return (
+    url !== null &&
+    (url.protocol === "http:" || url.protocol === "https:") &&
+    url.username === "" &&
+    url.password === "" &&
+    url.search === "" &&
+    url.hash === ""
+  );
+}, "use an http:// or https:// URL without user, password, query or fragment");
 
 export const keyConfig = z.strictObject({
   id: id.describe("Name of the key in audit, metrics and limits; never the key itself."),
-  hash: z.string().regex(/^sha256:[0-9a-f]{64}$/, "use the `sha256:` line that `yardmaster key new` printed").describe("SHA-256 of the key. Plain keys are never stored."),
+  hash: z
+    .string()
+    .regex(/^sha256:[0-9a-f]{64}$/, "use the `sha256:` line that `yardmaster key new` printed")
+    .describe("SHA-256 of the key. Plain keys are never stored."),
   role: z.enum(ROLES).default("client").describe("What the key may be used for."),
-  classes: z.array(z.enum(REQUEST_CLASSES)).nonempty().default(["interactive"]).describe("Classes that the key may ask for; the first is the default."),
-  models: z.array(z.string().min(1).max(256)).nonempty().optional().describe("Served names the key may use, `*` and `?` as wildcards. Absent: all."),
+  classes: z
+    .array(z.enum(REQUEST_CLASSES))
+    .nonempty()
+    .default(["interactive"])
+    .describe("Classes that the key may ask for; the first is the default."),
+  models: z
+    .array(z.string().min(1).max(256))
+    .nonempty()
+    .optional()
+    .describe("Served names the key may use, `*` and `?` as wildcards. Absent: all."),
   weight: z.number().positive().max(1000).default(1).describe("Share inside a class, relative to other keys."),
   limits: z
     .strictObject({
       requests_per_minute: z.int().positive().optional().describe("Requests per minute. Absent: no limit."),
-      tokens_per_minute: z.int().positive().optional().describe("Tokens per minute, prompt and answer together. Accepted, not enforced in this version."),
-      max_in_flight: z.int().positive().optional().describe("Requests at once, waiting ones included. Absent: no limit."),
+      tokens_per_minute: z
+        .int()
+        .positive()
+        .optional()
+        .describe("Tokens per minute, prompt and answer together. Accepted, not enforced in this version."),
+      max_in_flight: z
+        .int()
+        .positive()
+        .optional()
+        .describe("Requests at once, waiting ones included. Absent: no limit."),
     })
     .prefault({})
     .describe("Limits of the key. Absent: none."),
-  allow_external: z.boolean().default(false).describe("Whether the key's data may leave the house (upstreams marked `external`)."),
-  expires: z.iso.datetime({ offset: true }).optional().describe("When the key stops being valid (ISO 8601 with zone). Absent: never."),
+  allow_external: z
+    .boolean()
+    .default(false)
+    .describe("Whether the key's data may leave the house (upstreams marked `external`)."),
+  expires: z.iso
+    .datetime({ offset: true })
+    .optional()
+    .describe("When the key stops being valid (ISO 8601 with zone). Absent: never."),
 });
 
 const endpointConfig = z.strictObject({
   url: httpUrl.describe("Base URL of one running engine, without the `/v1`."),
-  slots: z.int().positive().max(100_000).optional().describe("Requests in flight on this endpoint at most. Absent: the upstream's `slots`."),
+  slots: z
+    .int()
+    .positive()
+    .max(100_000)
+    .optional()
+    .describe("Requests in flight on this endpoint at most. Absent: the upstream's `slots`."),
   gpus: z.array(z.string().min(1)).optional().describe("The GPUs under the endpoint, by UUID or `host/index`."),
 });
 
 export const upstreamConfig = z.strictObject({
   id: id.describe("Name of the upstream in headers, metrics and `/upstreams/{id}/`."),
-  models: z.array(z.string().min(1).max(256)).default([]).describe("Served names and aliases. The engine sees the name the client sent."),
-  model: z.string().min(1).max(256).optional().describe("A catalog model whose ready replicas are the endpoints (needs a control plane)."),
-  kind: z.enum(["openai", "http", "job", "azure-di", "comfyui"]).default("openai").describe("What the upstream speaks."),
-  engine: z.enum(["vllm", "sglang", "llama.cpp", "tei", "ollama", "generic"]).default("generic").describe("Which engine runs there: picks health check, metric names and error shapes."),
-  slots: z.int().positive().max(100_000).optional().describe("Requests in flight at most, over all endpoints and gateways. Needed, but for an upstream with `model`, which has 64 without it."),
-  batch_max: z.int().positive().optional().describe("Slots that class `batch` may hold. Absent: three quarters of `slots`, at least 1."),
-  batch_min_share: z.number().min(0).max(1).default(0.05).describe("Part of the slots' time that waiting lower classes get under endless interactive load; 0 turns it off."),
+  models: z
+    .array(z.string().min(1).max(256))
+    .default([])
+    .describe("Served names and aliases. The engine sees the name the client sent."),
+  model: z
+    .string()
+    .min(1)
+    .max(256)
+    .optional()
+    .describe("A catalog model whose ready replicas are the endpoints (needs a control plane)."),
+  kind: z
+    .enum(["openai", "http", "job", "azure-di", "comfyui"])
+    .default("openai")
+    .describe("What the upstream speaks."),
+  engine: z
+    .enum(["vllm", "sglang", "llama.cpp", "tei", "ollama", "generic"])
+    .default("generic")
+    .describe("Which engine runs there: picks health check, metric names and error shapes."),
+  slots: z
+    .int()
+    .positive()
+    .max(100_000)
+    .optional()
+    .describe(
+      "Requests in flight at most, over all endpoints and gateways. Needed, but for an upstream with `model`, which has 64 without it.",
+    ),
+  batch_max: z
+    .int()
+    .positive()
+    .optional()
+    .describe("Slots that class `batch` may hold. Absent: three quarters of `slots`, at least 1."),
+  batch_min_share: z
+    .number()
+    .min(0)
+    .max(1)
+    .default(0.05)
+    .describe("Part of the slots' time that waiting lower classes get under endless interactive load; 0 turns it off."),
   queue: z
     .strictObject({
       max: z.int().min(0).max(1_000_000).default(2000).describe("Requests waiting at most."),
@@ -73,8 +138,14 @@ export const upstreamConfig = z.strictObject({
       idle_s: seconds.default(120).describe("Between two complete events of a stream, or two reads of another body."),
       total_s: seconds.default(3600).describe("From dispatch to the end."),
       write_stall_s: seconds.default(30).describe("How long a client may take nothing while bytes wait for it."),
-      linger_s: seconds.default(60).describe("How long a slot is held for an engine that works on after an abort (see the engines page)."),
-      stall_s: seconds.default(60).describe("No byte and no moving engine counter for this long with requests in flight: the endpoint is stalled."),
+      linger_s: seconds
+        .default(60)
+        .describe("How long a slot is held for an engine that works on after an abort (see the engines page)."),
+      stall_s: seconds
+        .default(60)
+        .describe(
+          "No byte and no moving engine counter for this long with requests in flight: the endpoint is stalled.",
+        ),
     })
     .prefault({}),
   retry: z
@@ -85,44 +156,106 @@ export const upstreamConfig = z.strictObject({
     .prefault({}),
   routing: z
     .strictObject({
-      policy: z.enum(["least_loaded", "round_robin", "random_two"]).default("least_loaded").describe("How an endpoint is chosen among those that can take the request."),
+      policy: z
+        .enum(["least_loaded", "round_robin", "random_two"])
+        .default("least_loaded")
+        .describe("How an endpoint is chosen among those that can take the request."),
       prefix_affinity: z.boolean().default(false).describe("Reserved: accepted, not yet acted upon."),
-      session_header: z.string().regex(/^[A-Za-z0-9-]{1,64}$/).optional().describe("Reserved: accepted, not yet acted upon."),
+      session_header: z
+        .string()
+        .regex(/^[A-Za-z0-9-]{1,64}$/)
+        .optional()
+        .describe("Reserved: accepted, not yet acted upon."),
     })
     .prefault({}),
-  health: z.enum(["active", "passive"]).default("active").describe("`passive`: no probes; only real requests tell. For clouds and engines without a health page."),
-  usage: z.enum(["read", "inject"]).default("read").describe("`inject`: ask the engine for usage in streams whose client did not, and remove the extra event."),
+  health: z
+    .enum(["active", "passive"])
+    .default("active")
+    .describe("`passive`: no probes; only real requests tell. For clouds and engines without a health page."),
+  usage: z
+    .enum(["read", "inject"])
+    .default("read")
+    .describe("`inject`: ask the engine for usage in streams whose client did not, and remove the extra event."),
   engine_priority: z.boolean().default(false).describe("Send the class to the engine as its own priority."),
   external: z.boolean().default(false).describe("Outside the house: only keys with `allow_external` may use it."),
-  key_env: z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/).optional().describe("Environment variable that holds the engine's API key."),
-  forward_headers: z.array(z.string().regex(/^[A-Za-z0-9-]{1,64}$/)).default([]).describe("Further client headers that the engine gets. The usual ones always pass."),
-  sse_keepalive_s: seconds.optional().describe("Send an SSE comment to a waiting streaming client at this interval. Absent: the stream's bytes are the engine's."),
+  key_env: z
+    .string()
+    .regex(/^[A-Za-z_][A-Za-z0-9_]*$/)
+    .optional()
+    .describe("Environment variable that holds the engine's API key."),
+  forward_headers: z
+    .array(z.string().regex(/^[A-Za-z0-9-]{1,64}$/))
+    .default([])
+    .describe("Further client headers that the engine gets. The usual ones always pass."),
+  sse_keepalive_s: seconds
+    .optional()
+    .describe(
+      "Send an SSE comment to a waiting streaming client at this interval. Absent: the stream's bytes are the engine's.",
+    ),
   endpoints: z.array(endpointConfig).max(4096).default([]).describe("The running engines behind the upstream."),
 });
 
 export const configFile = z.strictObject({
-  listen: z.string().refine((text) => parseListen(text) !== undefined, "use HOST:PORT with the host named, such as 127.0.0.1:8200 or [::1]:8200").default("127.0.0.1:8200").describe("HOST:PORT. Loopback unless told otherwise; another address needs `auth.mode: keys`."),
+  listen: z
+    .string()
+    .refine(
+      (text) => parseListen(text) !== undefined,
+      "use HOST:PORT with the host named, such as 127.0.0.1:8200 or [::1]:8200",
+    )
+    .default("127.0.0.1:8200")
+    .describe("HOST:PORT. Loopback unless told otherwise; another address needs `auth.mode: keys`."),
   data_dir: z.string().min(1).default("data").describe("Folder for the embedded database and local state."),
-  coordination: z.enum(["local", "redis"]).default("local").describe("`local`: one gateway, everything in its process."),
-  redis_url: z.string().regex(/^rediss?:\/\/./, "use a redis:// or rediss:// URL").optional().describe("The Redis of `coordination: redis`."),
-  database_url: z.string().regex(/^(?:sqlite:|postgres(?:ql)?:\/\/)./, "use sqlite:PATH or postgres://…").optional().describe("Absent: `sqlite:` in `data_dir`."),
+  coordination: z
+    .enum(["local", "redis"])
+    .default("local")
+    .describe("`local`: one gateway, everything in its process."),
+  redis_url: z
+    .string()
+    .regex(/^rediss?:\/\/./, "use a redis:// or rediss:// URL")
+    .optional()
+    .describe("The Redis of `coordination: redis`."),
+  database_url: z
+    .string()
+    .regex(/^(?:sqlite:|postgres(?:ql)?:\/\/)./, "use sqlite:PATH or postgres://…")
+    .optional()
+    .describe("Absent: `sqlite:` in `data_dir`."),
   auth: z
     .strictObject({
       mode: z.enum(["keys", "none"]).default("keys").describe("`none` is allowed on loopback only."),
-      allow_insecure: z.boolean().default(false).describe("Allows `mode: none` on other addresses. Anyone who reaches the port can use the GPUs."),
-      keys: z.array(keyConfig).default([]).describe("The keys that are let in, besides those made with `yardmaster ctl key new`."),
+      allow_insecure: z
+        .boolean()
+        .default(false)
+        .describe("Allows `mode: none` on other addresses. Anyone who reaches the port can use the GPUs."),
+      keys: z
+        .array(keyConfig)
+        .default([])
+        .describe("The keys that are let in, besides those made with `yardmaster ctl key new`."),
     })
     .prefault({}),
-  max_body_bytes: z.int().positive().max(4_294_967_296).default(67_108_864).describe("A larger request body is answered 413."),
-  max_buffered_bytes: z.int().positive().default(402_653_184).describe("Request bodies held in memory at once, over all requests."),
+  max_body_bytes: z
+    .int()
+    .positive()
+    .max(4_294_967_296)
+    .default(67_108_864)
+    .describe("A larger request body is answered 413."),
+  max_buffered_bytes: z
+    .int()
+    .positive()
+    .default(402_653_184)
+    .describe("Request bodies held in memory at once, over all requests."),
   max_connections: z.int().positive().default(16_000).describe("Client connections at once."),
   drain_s: z.number().min(0).max(86_400).default(300).describe("How long running answers may go on after SIGTERM."),
   endpoint_header: z.boolean().default(true).describe("Whether answers carry `x-yardmaster-endpoint`."),
-  upstream_client: z.enum(["net", "undici"]).default("net").describe("HTTP client towards the engines: our own, or undici's dispatcher."),
+  upstream_client: z
+    .enum(["net", "undici"])
+    .default("net")
+    .describe("HTTP client towards the engines: our own, or undici's dispatcher."),
   http: z
     .strictObject({
       headers_timeout_s: seconds.default(10).describe("How long a client may take to send a request's head."),
-      request_timeout_s: seconds.default(60).describe("Without a byte of the request body for this long the request is ended."),
+      request_timeout_s: seconds
+        .default(60)
+        .describe("Without a byte of the request body for this long the request is ended."),
       keep_alive_s: seconds.default(75).describe("How long an idle client connection is kept."),
     })
     .prefault({}),
@@ -132,8 +265,13 @@ export const configFile = z.strictObject({
       endpoint: httpUrl.describe("Base URL of the collector."),
       service_name: z.string().min(1).default("yardmaster").describe("`service.name` of the spans."),
     })
-    .optional().describe("OTLP/HTTP traces. Absent: none."),
-  metrics: z.strictObject({ public: z.boolean().optional().describe("Whether `/metrics` needs no key. Absent: only on loopback.") }).prefault({}),
+    .optional()
+    .describe("OTLP/HTTP traces. Absent: none."),
+  metrics: z
+    .strictObject({
+      public: z.boolean().optional().describe("Whether `/metrics` needs no key. Absent: only on loopback."),
+    })
+    .prefault({}),
   upstreams: z.array(upstreamConfig).max(10_000).describe("What requests are sent to. `[]` if there is nothing yet."),
 });
 

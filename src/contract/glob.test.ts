@@ -23,13 +23,21 @@ const rows: readonly { readonly patterns: readonly string[]; readonly name: stri
   { patterns: [], name: "a", expect: false },
 ];
 for (const row of rows) {
-  test(`[${row.patterns.join(", ")}] ${row.expect ? "allows" : "does not allow"} "${row.name}"`, () => assert.equal(compileGlobs(row.patterns)(row.name), row.expect));
+  test(`[${row.patterns.join(", ")}] ${row.expect ? "allows" : "does not allow"} "${row.name}"`, () =>
+    assert.equal(compileGlobs(row.patterns)(row.name), row.expect));
 }
 
 test("globs agree with trying every split", () => {
   const pattern = fc.string({ unit: fc.constantFrom("a", "b", "*", "?"), maxLength: 7 });
   const name = fc.string({ unit: fc.constantFrom("a", "b", "c"), maxLength: 8 });
-  fc.assert(fc.property(fc.array(pattern, { maxLength: 3 }), name, (patterns, text) => assert.equal(compileGlobs(patterns)(text), patterns.some((one) => naive(one, text)))));
+  fc.assert(
+    fc.property(fc.array(pattern, { maxLength: 3 }), name, (patterns, text) =>
+      assert.equal(
+        compileGlobs(patterns)(text),
+        patterns.some((one) => naive(one, text)),
+      ),
+    ),
+  );
 });
 
 test("a pattern that makes a backtracking matcher run for ever is done in bounded steps", () => {

@@ -18,5 +18,9 @@ const LOOPBACK_V4 = /^127\.(?:25[0-5]|2[0-4]\d|1?\d?\d)\.(?:25[0-5]|2[0-4]\d|1?\
 /** False when in doubt: an unusual spelling counts as reachable from outside. */
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase();
-  return name === "localhost" || name === "::1" || LOOPBACK_V4.test(name.startsWith("::ffff:") ? name.slice("::ffff:".length) : name);
+  return (
+    name === "localhost" ||
+    name === "::1" ||
+    LOOPBACK_V4.test(name.startsWith("::ffff:") ? name.slice("::ffff:".length) : name)
+  );
 }

@@ -1,7 +1,14 @@
 import { asEpoch, parseIsoTime } from "../kernel/clock.ts";
 import { Secret } from "../kernel/secret.ts";
 import type { ConfigFile, KeyFile, UpstreamFile } from "./config-schema.ts";
-import type { AdmissionLimits, ApiKey, EndpointSettings, GatewayConfig, UpstreamSettings, UpstreamTimeouts } from "./gateway-config.ts";
+import type {
+  AdmissionLimits,
+  ApiKey,
+  EndpointSettings,
+  GatewayConfig,
+  UpstreamSettings,
+  UpstreamTimeouts,
+} from "./gateway-config.ts";
 import { isLoopback, parseListen } from "./listen-address.ts";
 
 export type {
@@ -66,7 +73,8 @@ export function resolveConfig(file: ConfigFile, env: Env, overrides: ConfigOverr
   };
 }
 
-const secretOrNull = (value: string | undefined): Secret | null => (value === undefined || value === "" ? null : new Secret(value));
+const secretOrNull = (value: string | undefined): Secret | null =>
+  value === undefined || value === "" ? null : new Secret(value);
 
 export function resolveKey(key: KeyFile): ApiKey {
   const [first = "interactive", ...others] = key.classes;
@@ -162,7 +170,14 @@ export function parseEndpointUrl(text: string): EndpointAddress | undefined {
   const port = url.port === "" ? DEFAULT_PORT[url.protocol] : Number(url.port);
   const origin = `${url.protocol}//${url.hostname}:${port}`;
   const basePath = url.pathname.replace(/\/+$/, "");
-  return { url: `${origin}${basePath}`, origin, protocol: url.protocol, hostname: url.hostname.replace(/^\[|\]$/g, ""), port, basePath };
+  return {
+    url: `${origin}${basePath}`,
+    origin,
+    protocol: url.protocol,
+    hostname: url.hostname.replace(/^\[|\]$/g, ""),
+    port,
+    basePath,
+  };
 }
 
 function resolveEndpoints(endpoints: UpstreamFile["endpoints"], upstreamSlots: number): EndpointSettings[] {

@@ -18,7 +18,8 @@ export interface Field {
 
 /** The schema below defaults and `optional`. */
 export function unwrap(schema: z.core.$ZodType): z.core.$ZodType {
-  if (schema instanceof z.ZodDefault || schema instanceof z.ZodPrefault || schema instanceof z.ZodOptional) return unwrap(schema.def.innerType);
+  if (schema instanceof z.ZodDefault || schema instanceof z.ZodPrefault || schema instanceof z.ZodOptional)
+    return unwrap(schema.def.innerType);
   return schema;
 }
 
@@ -40,7 +41,11 @@ export function keysAt(schema: z.core.$ZodType, path: FieldPath): string[] {
 }
 
 /** Each key's name and the first path that ends in it. */
-export function placesOfKeys(schema: z.core.$ZodType, parent = "", places = new Map<string, string>()): ReadonlyMap<string, string> {
+export function placesOfKeys(
+  schema: z.core.$ZodType,
+  parent = "",
+  places = new Map<string, string>(),
+): ReadonlyMap<string, string> {
   const inner = unwrap(schema);
   if (inner instanceof z.ZodArray) return placesOfKeys(inner.def.element, `${parent}[]`, places);
   if (!(inner instanceof z.ZodObject)) return places;
@@ -74,7 +79,9 @@ export function listFields(schema: z.core.$ZodType, parent = ""): Field[] {
 function descriptionOf(schema: z.core.$ZodType): string {
   const own = z.globalRegistry.get(schema)?.description;
   if (own !== undefined) return own;
-  return schema instanceof z.ZodDefault || schema instanceof z.ZodPrefault || schema instanceof z.ZodOptional ? descriptionOf(schema.def.innerType) : "";
+  return schema instanceof z.ZodDefault || schema instanceof z.ZodPrefault || schema instanceof z.ZodOptional
+    ? descriptionOf(schema.def.innerType)
+    : "";
 }
 
 function defaultOf(schema: z.core.$ZodType): unknown {
@@ -83,7 +90,10 @@ function defaultOf(schema: z.core.$ZodType): unknown {
 }
 
 export function describeType(schema: z.core.$ZodType): string {
-  if (schema instanceof z.ZodEnum) return `one of ${Object.values(schema.def.entries).map((value) => `\`${value}\``).join(", ")}`;
+  if (schema instanceof z.ZodEnum)
+    return `one of ${Object.values(schema.def.entries)
+      .map((value) => `\`${value}\``)
+      .join(", ")}`;
   if (schema instanceof z.ZodBoolean) return "`true` or `false`";
   if (schema instanceof z.ZodNumber) return describeNumber(schema);
   if (schema instanceof z.ZodArray) {
@@ -97,7 +107,8 @@ export function describeType(schema: z.core.$ZodType): string {
 function describeNumber(schema: z.ZodNumber): string {
   const kind = schema.isInt ? "whole number" : "number";
   const { minimum, exclusiveMinimum, maximum } = z.toJSONSchema(schema);
-  const low = minimum !== undefined ? `from ${minimum}` : exclusiveMinimum !== undefined ? `above ${exclusiveMinimum}` : "";
+  const low =
+    minimum !== undefined ? `from ${minimum}` : exclusiveMinimum !== undefined ? `above ${exclusiveMinimum}` : "";
   const high = maximum !== undefined && maximum < Number.MAX_SAFE_INTEGER ? `up to ${maximum}` : "";
   return [kind, low, high].filter((part) => part !== "").join(" ");
 }

@@ -83,7 +83,10 @@ export class Gateway {
     return gateway;
   }
 
-  private constructor(options: GatewayOptions, opened: { wheel: TimerWheel; audit: AuditSink; tracer: Tracer; client: UpstreamClient }) {
+  private constructor(
+    options: GatewayOptions,
+    opened: { wheel: TimerWheel; audit: AuditSink; tracer: Tracer; client: UpstreamClient },
+  ) {
     const { config, clock, random, log, version } = options;
     this.#options = options;
     this.#config = config;
@@ -99,10 +102,24 @@ export class Gateway {
     this.#metrics = createGatewayMetrics(metricsRegistry, version);
     this.#processMetrics = collectProcessMetrics(this.#metrics.collected, clock);
     this.#loopWatch = new LoopWatch(clock, log);
-    this.#registry = new UpstreamRegistry({ clock, wheel: this.#wheel, random, log, client: this.#client, metrics: this.#metrics });
+    this.#registry = new UpstreamRegistry({
+      clock,
+      wheel: this.#wheel,
+      random,
+      log,
+      client: this.#client,
+      metrics: this.#metrics,
+    });
     this.#registry.apply(config.upstreams);
     let callIds = 0;
-    const shared = { clock, log, audit: this.#audit, config: () => this.#config, draining: () => this.#draining, registry: this.#registry };
+    const shared = {
+      clock,
+      log,
+      audit: this.#audit,
+      config: () => this.#config,
+      draining: () => this.#draining,
+      registry: this.#registry,
+    };
     const inference = (this.#inference = new InferenceHandler({
       ...shared,
       wheel: this.#wheel,
@@ -189,7 +206,8 @@ export class Gateway {
     this.#edge.closeIdle();
     const until = clock.mono() + this.#config.drainMs;
     const never = new AbortController().signal;
-    while (this.#calls.size + this.#inference.arriving > 0 && clock.mono() < until && !hurry.aborted) await clock.sleep(DRAIN_LOOK_MS, never);
+    while (this.#calls.size + this.#inference.arriving > 0 && clock.mono() < until && !hurry.aborted)
+      await clock.sleep(DRAIN_LOOK_MS, never);
     const cut = this.#calls.size;
     for (const call of [...this.#calls]) call.abortForDrain();
     const closed = this.#edge.close();

@@ -4,14 +4,30 @@
  * The source of docs/reference/errors.md.
  */
 export const ERRORS = {
-  BAD_JSON: { http: 400, retry: "never", meaning: "The body is not the JSON (or multipart form) that the route needs." },
-  BAD_REQUEST: { http: 400, retry: "never", meaning: "A header, path, parameter or the framing of the request can't be read." },
-  CLASS_UNKNOWN: { http: 400, retry: "never", meaning: "`x-yardmaster-class` names no class; use interactive, system or batch." },
+  BAD_JSON: {
+    http: 400,
+    retry: "never",
+    meaning: "The body is not the JSON (or multipart form) that the route needs.",
+  },
+  BAD_REQUEST: {
+    http: 400,
+    retry: "never",
+    meaning: "A header, path, parameter or the framing of the request can't be read.",
+  },
+  CLASS_UNKNOWN: {
+    http: 400,
+    retry: "never",
+    meaning: "`x-yardmaster-class` names no class; use interactive, system or batch.",
+  },
   UNAUTHORIZED: { http: 401, retry: "never", meaning: "No key was sent, or the key is wrong, expired or revoked." },
   FORBIDDEN: { http: 403, retry: "never", meaning: "The key is valid, but its role may not use this route." },
   CLASS_FORBIDDEN: { http: 403, retry: "never", meaning: "The key may not use this class." },
   MODEL_FORBIDDEN: { http: 403, retry: "never", meaning: "The key may not use this model." },
-  EXTERNAL_UPSTREAM_FORBIDDEN: { http: 403, retry: "never", meaning: "The upstream is outside the house and the key does not allow that." },
+  EXTERNAL_UPSTREAM_FORBIDDEN: {
+    http: 403,
+    retry: "never",
+    meaning: "The upstream is outside the house and the key does not allow that.",
+  },
   MODEL_UNKNOWN: { http: 404, retry: "never", meaning: "No upstream serves a model of this name." },
   UPSTREAM_UNKNOWN: { http: 404, retry: "never", meaning: "There is no upstream with this id." },
   JOB_UNKNOWN: { http: 404, retry: "never", meaning: "There is no job with this id, or it has expired." },
@@ -20,28 +36,98 @@ export const ERRORS = {
   METHOD_NOT_ALLOWED: { http: 405, retry: "never", meaning: "The route exists, but not for this method; see `Allow`." },
   REQUEST_TIMEOUT: { http: 408, retry: "afterDelay", meaning: "The request's head or body did not arrive in time." },
   KEY_EXISTS: { http: 409, retry: "never", meaning: "A key with this id exists already." },
-  KEY_IN_FILE: { http: 409, retry: "never", meaning: "The key stands in the configuration file, and is changed there." },
-  IDEMPOTENCY_IN_PROGRESS: { http: 409, retry: "afterDelay", meaning: "A request with this idempotency key is still running." },
+  KEY_IN_FILE: {
+    http: 409,
+    retry: "never",
+    meaning: "The key stands in the configuration file, and is changed there.",
+  },
+  IDEMPOTENCY_IN_PROGRESS: {
+    http: 409,
+    retry: "afterDelay",
+    meaning: "A request with this idempotency key is still running.",
+  },
   BODY_TOO_LARGE: { http: 413, retry: "never", meaning: "The body is larger than `max_body_bytes`." },
   URI_TOO_LONG: { http: 414, retry: "never", meaning: "The request target is longer than 8 KiB." },
   EXPECTATION_FAILED: { http: 417, retry: "never", meaning: "`Expect` asks for something other than 100-continue." },
-  IDEMPOTENCY_MISMATCH: { http: 422, retry: "never", meaning: "The idempotency key was used before with another request." },
+  IDEMPOTENCY_MISMATCH: {
+    http: 422,
+    retry: "never",
+    meaning: "The idempotency key was used before with another request.",
+  },
   HEADERS_TOO_LARGE: { http: 431, retry: "never", meaning: "More than 100 headers, or more than 16 KiB of them." },
-  QUEUE_FULL: { http: 429, retry: "afterDelay", retryAfter: true, meaning: "The upstream's queue, or the memory for waiting bodies, is full, or the gateway is behind with its work." },
-  GPU_SATURATED: { http: 429, retry: "afterDelay", retryAfter: true, meaning: "Batch work is refused while the GPUs are saturated." },
-  RATE_LIMITED: { http: 429, retry: "afterDelay", retryAfter: true, meaning: "A limit of the key, or of wrong keys from one address, is reached." },
-  CLIENT_CLOSED: { http: 499, retry: "never", meaning: "The client went away; seen in the audit and metrics only, never sent." },
+  QUEUE_FULL: {
+    http: 429,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning: "The upstream's queue, or the memory for waiting bodies, is full, or the gateway is behind with its work.",
+  },
+  GPU_SATURATED: {
+    http: 429,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning: "Batch work is refused while the GPUs are saturated.",
+  },
+  RATE_LIMITED: {
+    http: 429,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning: "A limit of the key, or of wrong keys from one address, is reached.",
+  },
+  CLIENT_CLOSED: {
+    http: 499,
+    retry: "never",
+    meaning: "The client went away; seen in the audit and metrics only, never sent.",
+  },
   INTERNAL: { http: 500, retry: "afterDelay", meaning: "A fault in the gateway itself; the log has the request id." },
-  UPSTREAM_ERROR: { http: 502, retry: "afterDelay", meaning: "The engine could not be reached, or broke the connection." },
-  UPSTREAM_PROTOCOL: { http: 502, retry: "afterDelay", meaning: "The engine's answer is not valid HTTP, JSON or event stream." },
-  QUEUE_TIMEOUT: { http: 503, retry: "afterDelay", retryAfter: true, meaning: "No slot became free within the class's `timeout_s` or the request's own deadline." },
-  UPSTREAM_UNAVAILABLE: { http: 503, retry: "afterDelay", retryAfter: true, meaning: "No endpoint of the upstream can take work; the message says why." },
-  DRAINING: { http: 503, retry: "afterDelay", retryAfter: true, meaning: "The gateway is stopping and takes no new work." },
-  COLD_START: { http: 503, retry: "afterDelay", retryAfter: true, meaning: "The model is being started and was not ready in time." },
-  UPSTREAM_TIMEOUT: { http: 504, retry: "afterDelay", meaning: "The engine sent no first event in time, fell silent, or the total time was spent." },
-  CONFIG_INVALID: { http: 500, retry: "never", meaning: "The configuration file has mistakes; each is listed. Exit code 2." },
+  UPSTREAM_ERROR: {
+    http: 502,
+    retry: "afterDelay",
+    meaning: "The engine could not be reached, or broke the connection.",
+  },
+  UPSTREAM_PROTOCOL: {
+    http: 502,
+    retry: "afterDelay",
+    meaning: "The engine's answer is not valid HTTP, JSON or event stream.",
+  },
+  QUEUE_TIMEOUT: {
+    http: 503,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning: "No slot became free within the class's `timeout_s` or the request's own deadline.",
+  },
+  UPSTREAM_UNAVAILABLE: {
+    http: 503,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning: "No endpoint of the upstream can take work; the message says why.",
+  },
+  DRAINING: {
+    http: 503,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning: "The gateway is stopping and takes no new work.",
+  },
+  COLD_START: {
+    http: 503,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning: "The model is being started and was not ready in time.",
+  },
+  UPSTREAM_TIMEOUT: {
+    http: 504,
+    retry: "afterDelay",
+    meaning: "The engine sent no first event in time, fell silent, or the total time was spent.",
+  },
+  CONFIG_INVALID: {
+    http: 500,
+    retry: "never",
+    meaning: "The configuration file has mistakes; each is listed. Exit code 2.",
+  },
   USAGE: { http: 500, retry: "never", meaning: "The command line can't be understood. Exit code 2." },
-} as const satisfies Record<string, { http: number; retry: "never" | "afterDelay"; retryAfter?: true; meaning: string }>;
+} as const satisfies Record<
+  string,
+  { http: number; retry: "never" | "afterDelay"; retryAfter?: true; meaning: string }
+>;
 
 export type ErrorCode = keyof typeof ERRORS;
 

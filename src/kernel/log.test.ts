@@ -8,7 +8,12 @@ import { Secret } from "./secret.ts";
 
 function written(format: "pretty" | "json", act: (log: BatchedLogger) => void): string {
   const texts: string[] = [];
-  const log = new BatchedLogger({ clock: new VirtualClock(), sink: { write: (text) => texts.push(text) }, level: "info", format });
+  const log = new BatchedLogger({
+    clock: new VirtualClock(),
+    sink: { write: (text) => texts.push(text) },
+    level: "info",
+    format,
+  });
   act(log);
   log.flush();
   return texts.join("");
@@ -20,20 +25,29 @@ const DANGEROUS = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028\u2029\u202a-\u
 
 for (const format of ["pretty", "json"] as const) {
   test(`no text from outside splits a ${format} log line or moves the reader's cursor [80.D16]`, () => {
-    fc.assert(fc.property(fc.string({ unit: "binary" }), (value) => {
-      const text = written(format, (log) => log.warn("engine.failed", { value, more: "end" }));
-      assert.equal(text.split("\n").length, 2);
-      assert.doesNotMatch(text, DANGEROUS);
-      if (format === "json") assert.equal((JSON.parse(text) as { value: string }).value, value);
-    }));
-    const text = written(format, (log) => log.warn("engine.failed", { value: "a\r\n\u0000\u0085\u2028\u001b[2J\u009b\u202eb" }));
+    fc.assert(
+      fc.property(fc.string({ unit: "binary" }), (value) => {
+        const text = written(format, (log) => log.warn("engine.failed", { value, more: "end" }));
+        assert.equal(text.split("\n").length, 2);
+        assert.doesNotMatch(text, DANGEROUS);
+        if (format === "json") assert.equal((JSON.parse(text) as { value: string }).value, value);
+      }),
+    );
+    const text = written(format, (log) =>
+      log.warn("engine.failed", { value: "a\r\n\u0000\u0085\u2028\u001b[2J\u009b\u202eb" }),
+    );
     assert.equal(text.split("\n").length, 2);
     assert.doesNotMatch(text, DANGEROUS);
   });
 
   test(`a secret that slips into a ${format} log line shows as a mask [80.C45]`, () => {
     const secret = new Secret("CANARY-1234");
-    const fields = { value: secret, text: String(secret), seen: inspect({ secret }), json: JSON.stringify({ secret }) } as unknown as LogFields;
+    const fields = {
+      value: secret,
+      text: String(secret),
+      seen: inspect({ secret }),
+      json: JSON.stringify({ secret }),
+    } as unknown as LogFields;
     const text = written(format, (log) => log.info("key.used", fields));
     assert.doesNotMatch(text, /CANARY/);
     assert.equal(text.match(/\[redacted\]/g)?.length, 4);
@@ -42,7 +56,12 @@ for (const format of ["pretty", "json"] as const) {
 
 test("lines beyond the bound are counted, the count is told once, and a sink that is stuck costs no memory", () => {
   const texts: string[] = [];
-  const log = new BatchedLogger({ clock: new VirtualClock(), sink: { write: (text) => texts.push(text) }, level: "info", format: "json" });
+  const log = new BatchedLogger({
+    clock: new VirtualClock(),
+    sink: { write: (text) => texts.push(text) },
+    level: "info",
+    format: "json",
+  });
   for (let i = 0; i < 10_250; i += 1) log.info("a.b", { i });
   assert.equal(log.lostTotal, 250);
   log.flush();
@@ -55,7 +74,12 @@ test("lines beyond the bound are counted, the count is told once, and a sink tha
 test("lines below the level are not written, and lines are written without being asked after a moment", async () => {
   const texts: string[] = [];
   const clock = new VirtualClock();
-  const log = new BatchedLogger({ clock, sink: { write: (text) => texts.push(text) }, level: "warn", format: "pretty" });
+  const log = new BatchedLogger({
+    clock,
+    sink: { write: (text) => texts.push(text) },
+    level: "warn",
+    format: "pretty",
+  });
   log.info("a.b");
   log.warn("c.d", { quoted: 'a "b"', absent: undefined, empty: "" });
   assert.deepEqual(texts, []);

@@ -1,4 +1,10 @@
-import { AdmissionPool, type Arrival, type PoolEvent, type PoolLimits, type Room } from "../decide/admission/admission-pool.ts";
+import {
+  AdmissionPool,
+  type Arrival,
+  type PoolEvent,
+  type PoolLimits,
+  type Room,
+} from "../decide/admission/admission-pool.ts";
 import { asMono, type MonoMs } from "../kernel/clock.ts";
 
 export const someLimits = (over: Partial<PoolLimits> = {}): PoolLimits => ({
@@ -57,7 +63,9 @@ export class EndpointRoom implements Room {
   }
 
   #pick(group: string): number {
-    return this.capacity.findIndex((capacity, index) => (this.#used[index] ?? 0) < capacity && (group === "" || group === `m${index}`));
+    return this.capacity.findIndex(
+      (capacity, index) => (this.#used[index] ?? 0) < capacity && (group === "" || group === `m${index}`),
+    );
   }
 }
 
@@ -66,7 +74,9 @@ export interface SimulatedClient {
   /** The request holds a slot; the answer is the time it will hold it. */
   onAdmitted(id: number, waitedMs: number): number;
   onEnded?(id: number): void;
-  onGone?(event: Exclude<PoolEvent, { kind: "admitted" }> | { kind: "refused"; id: number; retryAfterMs: number }): void;
+  onGone?(
+    event: Exclude<PoolEvent, { kind: "admitted" }> | { kind: "refused"; id: number; retryAfterMs: number },
+  ): void;
 }
 
 /** A pool on a virtual time: requests hold their slots for a time, wake-ups come as `nextDue` says. */

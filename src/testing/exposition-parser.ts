@@ -82,7 +82,12 @@ function parse(text: string, openmetrics: boolean): ParsedFamily[] {
       const name = help[1] as string;
       if (names.has(name)) throw new Error(`family twice: ${name}`);
       names.add(name);
-      families.push({ name, type: type[2] as string, help: unescape(help[2] ?? "", openmetrics ? '\\"n' : "\\n"), samples: [] });
+      families.push({
+        name,
+        type: type[2] as string,
+        help: unescape(help[2] ?? "", openmetrics ? '\\"n' : "\\n"),
+        samples: [],
+      });
       i += 1;
       continue;
     }
@@ -111,8 +116,11 @@ function checkHistogram(family: ParsedFamily): void {
     else group.count = value;
   }
   for (const [key, { buckets, sum, count }] of groups) {
-    const ascending = buckets.every(([le, value], i) => i === 0 || (le > (buckets[i - 1]?.[0] ?? NaN) && value >= (buckets[i - 1]?.[1] ?? NaN)));
-    if (!ascending || buckets.at(-1)?.[0] !== Infinity || buckets.at(-1)?.[1] !== count || sum === undefined) throw new Error(`bad histogram ${family.name} ${key}`);
+    const ascending = buckets.every(
+      ([le, value], i) => i === 0 || (le > (buckets[i - 1]?.[0] ?? NaN) && value >= (buckets[i - 1]?.[1] ?? NaN)),
+    );
+    if (!ascending || buckets.at(-1)?.[0] !== Infinity || buckets.at(-1)?.[1] !== count || sum === undefined)
+      throw new Error(`bad histogram ${family.name} ${key}`);
   }
 }
 

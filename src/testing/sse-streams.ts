@@ -217,11 +217,9 @@ const anyChatEvent = (): fc.Arbitrary<Told> =>
     },
     {
       weight: 1,
-      arbitrary: fc
-        .constantFrom("", "usage", "error")
-        .map((value) => ({
-          json: { choices: [{ index: 0, delta: { role: value }, finish_reason: "" }], error: null },
-        })),
+      arbitrary: fc.constantFrom("", "usage", "error").map((value) => ({
+        json: { choices: [{ index: 0, delta: { role: value }, finish_reason: "" }], error: null },
+      })),
     },
     {
       weight: 1,

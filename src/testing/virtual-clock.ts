@@ -35,10 +35,14 @@ export class VirtualClock implements Clock {
         return;
       }
       const timer = this.after(ms, resolve);
-      signal.addEventListener("abort", () => {
-        timer.cancel();
-        reject(signal.reason);
-      }, { once: true });
+      signal.addEventListener(
+        "abort",
+        () => {
+          timer.cancel();
+          reject(signal.reason);
+        },
+        { once: true },
+      );
     });
   }
 

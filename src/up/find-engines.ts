@@ -20,11 +20,21 @@ export async function findEngines(clock: Clock): Promise<readonly FoundEngine[]>
   const looks = ENGINES.flatMap((adapter) =>
     (adapter.detect?.defaultPorts ?? []).map(async (port): Promise<FoundEngine | null> => {
       if (adapter.detect === null || adapter.modelsPath === null) return null;
-      const target = { origin: `http://${HOST}:${port}`, protocol: "http:", hostname: HOST, port, connectTimeoutMs: LOOK_MS } as const;
+      const target = {
+        origin: `http://${HOST}:${port}`,
+        protocol: "http:",
+        hostname: HOST,
+        port,
+        connectTimeoutMs: LOOK_MS,
+      } as const;
       const options = { headers: ["host", `${HOST}:${port}`, "accept", "*/*"], timeoutMs: LOOK_MS };
       const page = await fetchText(client, clock, target, adapter.detect.path, options);
-      if (page.kind === "failed" || !adapter.detect.matches(page.status, page.body, headersOf(page.rawHeaders))) return null;
-      const list = adapter.modelsPath === adapter.detect.path ? page : await fetchText(client, clock, target, adapter.modelsPath, options);
+      if (page.kind === "failed" || !adapter.detect.matches(page.status, page.body, headersOf(page.rawHeaders)))
+        return null;
+      const list =
+        adapter.modelsPath === adapter.detect.path
+          ? page
+          : await fetchText(client, clock, target, adapter.modelsPath, options);
       const models = list.kind === "answer" ? (adapter.readModels(list.body) ?? []) : [];
       return models.length === 0 ? null : { engine: adapter.name, url: target.origin, models };
     }),
@@ -36,6 +46,7 @@ export async function findEngines(clock: Clock): Promise<readonly FoundEngine[]>
 
 function headersOf(rawHeaders: readonly string[]): Record<string, string> {
   const headers: Record<string, string> = {};
-  for (let i = 0; i + 1 < rawHeaders.length; i += 2) headers[(rawHeaders[i] ?? "").toLowerCase()] = rawHeaders[i + 1] ?? "";
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2)
+    headers[(rawHeaders[i] ?? "").toLowerCase()] = rawHeaders[i + 1] ?? "";
   return headers;
 }

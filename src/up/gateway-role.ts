@@ -14,7 +14,10 @@ export const gatewayRole = (ports: () => ProcessPorts): Command => ({
         extend: (config) => config,
         standIn: false,
         sessionKeys: [],
-        onReady: (gateway, config) => io.out(`yardmaster gateway ready listen=${gateway.address} coordination=${config.coordination} version=${ports().version}\n`),
+        onReady: (gateway, config) =>
+          io.out(
+            `yardmaster gateway ready listen=${gateway.address} coordination=${config.coordination} version=${ports().version}\n`,
+          ),
         onStopped: () => Promise.resolve(),
       },
       ports(),

@@ -40,7 +40,14 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
   let current = options.extend(loaded.config);
   let gateway: Gateway;
   try {
-    gateway = await Gateway.start({ config: current, clock: io.clock, random: systemRandom, log, version: ports.version, sessionKeys: options.sessionKeys });
+    gateway = await Gateway.start({
+      config: current,
+      clock: io.clock,
+      random: systemRandom,
+      log,
+      version: ports.version,
+      sessionKeys: options.sessionKeys,
+    });
   } catch (error) {
     log.error("gateway.start_failed", { message: error instanceof Error ? error.message : String(error) });
     log.flush();
@@ -67,7 +74,8 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
   });
   ports.onReload(() => watching.reload());
   options.onReady(gateway, current);
-  if (!ports.stop.aborted) await new Promise<void>((resolve) => ports.stop.addEventListener("abort", () => resolve(), { once: true }));
+  if (!ports.stop.aborted)
+    await new Promise<void>((resolve) => ports.stop.addEventListener("abort", () => resolve(), { once: true }));
   await gateway.stop(ports.hurry);
   await options.onStopped();
   log.flush();

@@ -36,7 +36,11 @@ export const upRole = (ports: () => ProcessPorts): Command => ({
   summary: "everything on this machine in one process",
   help: HELP,
   run: async (args) => {
-    const { values, given } = readArgs(args, { ...ROLE_OPTIONS, "real-engine": { type: "boolean", default: false } }, { names: [] });
+    const { values, given } = readArgs(
+      args,
+      { ...ROLE_OPTIONS, "real-engine": { type: "boolean", default: false } },
+      { names: [] },
+    );
     return runUp(readRoleFlags(values, given), values["real-engine"], ports());
   },
 });
@@ -81,7 +85,15 @@ async function startDemo(real: boolean, ports: ProcessPorts): Promise<Demo | nul
       close: () => Promise.resolve(),
     };
   }
-  const sim = await startSimEngine({ models: [SIM.model], dialect: "vllm", slots: SIM.slots, prefillTps: SIM.prefillTps, decodeTps: SIM.decodeTps, seed: SIM.seed, clock: io.clock });
+  const sim = await startSimEngine({
+    models: [SIM.model],
+    dialect: "vllm",
+    slots: SIM.slots,
+    prefillTps: SIM.prefillTps,
+    decodeTps: SIM.decodeTps,
+    seed: SIM.seed,
+    clock: io.clock,
+  });
   return {
     upstreams: [demoUpstream("demo", "vllm", [SIM.model], SIM.slots, sim.url)],
     model: SIM.model,
@@ -93,7 +105,14 @@ async function startDemo(real: boolean, ports: ProcessPorts): Promise<Demo | nul
 async function startRealDemo(ports: ProcessPorts): Promise<Demo | null> {
   const { io } = ports;
   const outcome = await startRealEngine(
-    { clock: io.clock, slots: REAL.slots, contextTokens: REAL.contextTokens, threads: REAL.threads, modelName: REAL.model, onProgress: (line) => io.err(`real engine: ${line}\n`) },
+    {
+      clock: io.clock,
+      slots: REAL.slots,
+      contextTokens: REAL.contextTokens,
+      threads: REAL.threads,
+      modelName: REAL.model,
+      onProgress: (line) => io.err(`real engine: ${line}\n`),
+    },
     ports.stop,
   );
   if (outcome.kind === "unavailable") {
@@ -109,13 +128,28 @@ async function startRealDemo(ports: ProcessPorts): Promise<Demo | null> {
   };
 }
 
-const demoUpstream = (id: string, engine: EngineName, models: readonly string[], slots: number, url: string): GatewayConfig["upstreams"][number] =>
+const demoUpstream = (
+  id: string,
+  engine: EngineName,
+  models: readonly string[],
+  slots: number,
+  url: string,
+): GatewayConfig["upstreams"][number] =>
   resolveUpstream(upstreamConfig.parse({ id, engine, models, slots, endpoints: [{ url }] }), {});
 
-function welcome(address: string, config: GatewayConfig, demo: Demo, client: SessionKey, file: { path: string; fresh: boolean }): string {
+function welcome(
+  address: string,
+  config: GatewayConfig,
+  demo: Demo,
+  client: SessionKey,
+  file: { path: string; fresh: boolean },
+): string {
   const shown = config.upstreams.find((upstream) => upstream.models.length > 0 && upstream.kind === "openai");
   const model = config.upstreams === demo.upstreams ? demo.model : (shown?.models[0] ?? "MODEL");
-  const engines = config.upstreams === demo.upstreams ? demo.told : config.upstreams.map((upstream) => `${upstream.id} (${upstream.endpoints.length} endpoints)`).join(", ");
+  const engines =
+    config.upstreams === demo.upstreams
+      ? demo.told
+      : config.upstreams.map((upstream) => `${upstream.id} (${upstream.endpoints.length} endpoints)`).join(", ");
   const body = JSON.stringify({ model, stream: true, messages: [{ role: "user", content: "Say hello." }] });
   return `
   gateway   http://${address}/v1 (OpenAI-compatible), in this process

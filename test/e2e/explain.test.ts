@@ -8,10 +8,20 @@ let engines: SimEngine[];
 let gateway: TestGateway;
 
 before(async () => {
-  const options = { models: ["sim-model"], dialect: "vllm", slots: 4, prefillTps: 0, decodeTps: 0, seed: 1, clock: systemClock } as const;
+  const options = {
+    models: ["sim-model"],
+    dialect: "vllm",
+    slots: 4,
+    prefillTps: 0,
+    decodeTps: 0,
+    seed: 1,
+    clock: systemClock,
+  } as const;
   engines = await Promise.all([startSimEngine(options), startSimEngine(options)]);
   gateway = await startTestGateway({
-    upstreams: [{ id: "sim", engine: "vllm", models: ["sim-model"], slots: 8, endpoints: engines.map(({ url }) => ({ url })) }],
+    upstreams: [
+      { id: "sim", engine: "vllm", models: ["sim-model"], slots: 8, endpoints: engines.map(({ url }) => ({ url })) },
+    ],
   });
 });
 after(async () => {

@@ -17,9 +17,14 @@ const ROOT = join(import.meta.dirname, "../..");
 /** Real engines have their usual ports; a newcomer's machine in these tests has none, unless one runs here by chance. */
 const UP = ["up", "--listen", "127.0.0.1:0"];
 
-function shell(line: string, cwd: string): Promise<{ readonly code: number | null; readonly out: string; readonly err: string }> {
+function shell(
+  line: string,
+  cwd: string,
+): Promise<{ readonly code: number | null; readonly out: string; readonly err: string }> {
   return new Promise((resolve) => {
-    const child = execFile("/bin/sh", ["-c", line], { cwd, timeout: 60_000 }, (_error, out, err) => resolve({ code: child.exitCode, out, err }));
+    const child = execFile("/bin/sh", ["-c", line], { cwd, timeout: 60_000 }, (_error, out, err) =>
+      resolve({ code: child.exitCode, out, err }),
+    );
   });
 }
 
@@ -30,7 +35,10 @@ test("up in an empty folder writes a first configuration, says that its engine i
   await using program = runProgram(UP, { cwd: folder.path });
   const port = await program.ready();
   await program.said(/Ctrl-C drains and stops/);
-  assert.match(program.out.split("\n")[0] ?? "", /^yardmaster up ready listen=127\.0\.0\.1:\d+ board=\S+ version=\d+\.\d+\.\d+\S*$/);
+  assert.match(
+    program.out.split("\n")[0] ?? "",
+    /^yardmaster up ready listen=127\.0\.0\.1:\d+ board=\S+ version=\d+\.\d+\.\d+\S*$/,
+  );
   assert.match(program.out, /SIMULATED/);
   assert.doesNotMatch(program.err, /WARN|ERROR/);
   assert.match(program.out, new RegExp(`config +${folder.config}.*written just now`));
@@ -40,20 +48,36 @@ test("up in an empty folder writes a first configuration, says that its engine i
   assert.equal(answered.code, 0, answered.err);
   assert.match(answered.out, /^data: \{/);
   assert.match(answered.out, /data: \[DONE\]\n\n$/);
-  const models = await shell(curlLine(program.out).replace("/v1/chat/completions", "/v1/models").replace(/ -H "Content-Type.*$/, ""), folder.path);
+  const models = await shell(
+    curlLine(program.out)
+      .replace("/v1/chat/completions", "/v1/models")
+      .replace(/ -H "Content-Type.*$/, ""),
+    folder.path,
+  );
   assert.match(models.out, /"sim-model"/);
 
   const key = /Bearer (\S+?)"/.exec(program.out)?.[1] ?? "";
   assert.ok(key.length > 40);
-  for (const kept of [folder.config, join(folder.path, "data/operator.key")]) assert.ok(!readFileSync(kept, "utf8").includes(key), `${kept} holds the one-time key`);
-  const operator = await eventually("the operator's key", () => existsSync(join(folder.path, "data/operator.key")), (there) => there);
+  for (const kept of [folder.config, join(folder.path, "data/operator.key")])
+    assert.ok(!readFileSync(kept, "utf8").includes(key), `${kept} holds the one-time key`);
+  const operator = await eventually(
+    "the operator's key",
+    () => existsSync(join(folder.path, "data/operator.key")),
+    (there) => there,
+  );
   assert.ok(operator);
   assert.equal(statSync(join(folder.path, "data/operator.key")).mode & 0o077, 0);
-  const audit = await shell(`"${join(ROOT, "bin/yardmaster")}" ctl audit query --url http://127.0.0.1:${port} --json`, folder.path);
+  const audit = await shell(
+    `"${join(ROOT, "bin/yardmaster")}" ctl audit query --url http://127.0.0.1:${port} --json`,
+    folder.path,
+  );
   assert.equal(audit.code, 0, audit.err);
   assert.match(audit.out, /"outcome":"ok"/);
 
-  const running = startCall({ ...reach(port), keys: { ...reach(port).keys, client: key } }, { body: aTask({ tokens: 30, delayBetweenMs: 50 }, { model: "sim-model" }) });
+  const running = startCall(
+    { ...reach(port), keys: { ...reach(port).keys, client: key } },
+    { body: aTask({ tokens: 30, delayBetweenMs: 50 }, { model: "sim-model" }) },
+  );
   await running.received("data:");
   program.kill("SIGINT");
   const last = await running.answer;
@@ -91,8 +115,18 @@ test("the first configuration is valid as it is, and stays so when its example i
 });
 
 test("with upstreams in the file the demonstration engine serves nothing, and the printed line asks for a model of the file", async () => {
-  await using engine = await startSimEngine({ models: ["my-model"], dialect: "vllm", slots: 4, prefillTps: 0, decodeTps: 0, seed: 1, clock: systemClock });
-  await using folder = await programFolder({ upstreams: [{ id: "mine", models: ["my-model"], engine: "vllm", slots: 4, endpoints: [{ url: engine.url }] }] });
+  await using engine = await startSimEngine({
+    models: ["my-model"],
+    dialect: "vllm",
+    slots: 4,
+    prefillTps: 0,
+    decodeTps: 0,
+    seed: 1,
+    clock: systemClock,
+  });
+  await using folder = await programFolder({
+    upstreams: [{ id: "mine", models: ["my-model"], engine: "vllm", slots: 4, endpoints: [{ url: engine.url }] }],
+  });
   await using program = runProgram(UP, { cwd: folder.path });
   const port = await program.ready();
   await program.said(/Ctrl-C drains and stops/);
@@ -105,13 +139,31 @@ test("with upstreams in the file the demonstration engine serves nothing, and th
 });
 
 test("an upstream that is written into the file while up runs takes the demonstration engine's place without a restart", async () => {
-  await using engine = await startSimEngine({ models: ["my-model"], dialect: "vllm", slots: 4, prefillTps: 0, decodeTps: 0, seed: 1, clock: systemClock });
+  await using engine = await startSimEngine({
+    models: ["my-model"],
+    dialect: "vllm",
+    slots: 4,
+    prefillTps: 0,
+    decodeTps: 0,
+    seed: 1,
+    clock: systemClock,
+  });
   await using folder = await programFolder({ upstreams: [] });
   await using program = runProgram(UP, { cwd: folder.path });
   const port = await program.ready();
   assert.equal((await startCall(reach(port), { body: aTask({}, { model: "sim-model" }) }).answer).status, 200);
-  writeFileSync(folder.config, configText(folder.path, { upstreams: [{ id: "mine", models: ["my-model"], engine: "vllm", slots: 4, endpoints: [{ url: engine.url }] }] }));
-  await eventually("the new model", async () => (await startCall(reach(port), { body: aTask({}, { model: "my-model" }) }).answer).status, (status) => status === 200, 30_000);
+  writeFileSync(
+    folder.config,
+    configText(folder.path, {
+      upstreams: [{ id: "mine", models: ["my-model"], engine: "vllm", slots: 4, endpoints: [{ url: engine.url }] }],
+    }),
+  );
+  await eventually(
+    "the new model",
+    async () => (await startCall(reach(port), { body: aTask({}, { model: "my-model" }) }).answer).status,
+    (status) => status === 200,
+    30_000,
+  );
   assert.equal((await startCall(reach(port), { body: aTask({}, { model: "sim-model" }) }).answer).status, 404);
 });
 
@@ -121,13 +173,19 @@ test("a port that is taken, a configuration that is not there and one that is wr
   const { port } = taken.address() as AddressInfo;
   try {
     for (const role of ["up", "gateway"]) {
-      await using folder = await programFolder({ upstreams: role === "up" ? [] : [{ id: "u", models: ["m"], slots: 1, endpoints: [{ url: "http://127.0.0.1:9" }] }] });
+      await using folder = await programFolder({
+        upstreams:
+          role === "up" ? [] : [{ id: "u", models: ["m"], slots: 1, endpoints: [{ url: "http://127.0.0.1:9" }] }],
+      });
       await using program = runProgram([role, "--listen", `127.0.0.1:${port}`], { cwd: folder.path });
       const ended = await program.end();
       assert.equal(ended.code, 1);
       assert.equal(ended.out, "");
       assert.equal(ended.err.trimEnd().split("\n").length, 1, ended.err);
-      assert.match(ended.err, new RegExp(`EADDRINUSE.*127\\.0\\.0\\.1:${port}|127\\.0\\.0\\.1:${port}.*(in use|EADDRINUSE)`));
+      assert.match(
+        ended.err,
+        new RegExp(`EADDRINUSE.*127\\.0\\.0\\.1:${port}|127\\.0\\.0\\.1:${port}.*(in use|EADDRINUSE)`),
+      );
       assert.doesNotMatch(ended.err, /at .*\.ts:\d+/);
     }
     await using empty = await programFolder();
@@ -140,7 +198,10 @@ test("a port that is taken, a configuration that is not there and one that is wr
       await using program = runProgram([role, "--listen", "127.0.0.1:0"], { cwd: empty.path });
       const wrong = await program.end();
       assert.deepEqual([wrong.code, wrong.out], [2, ""]);
-      assert.match(wrong.err, /^yardmaster\.yaml:1:1: upstream: is not a known key\n +hint: did you mean `upstreams`\?$/m);
+      assert.match(
+        wrong.err,
+        /^yardmaster\.yaml:1:1: upstream: is not a known key\n +hint: did you mean `upstreams`\?$/m,
+      );
     }
   } finally {
     taken.close();
@@ -149,7 +210,22 @@ test("a port that is taken, a configuration that is not there and one that is wr
 
 test("npm start is the same first run", async () => {
   await using folder = await programFolder();
-  await using program = new RunningProgram("npm", ["start", "--prefix", ROOT, "--", "--listen", "127.0.0.1:0", "--config", join(folder.path, "mine.yaml"), "--data-dir", join(folder.path, "data")], { cwd: folder.path, detached: true });
+  await using program = new RunningProgram(
+    "npm",
+    [
+      "start",
+      "--prefix",
+      ROOT,
+      "--",
+      "--listen",
+      "127.0.0.1:0",
+      "--config",
+      join(folder.path, "mine.yaml"),
+      "--data-dir",
+      join(folder.path, "data"),
+    ],
+    { cwd: folder.path, detached: true },
+  );
   writeFileSync(join(folder.path, "mine.yaml"), "upstreams: []\n");
   await program.ready();
   await program.said(/Ctrl-C drains and stops/);

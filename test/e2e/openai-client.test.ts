@@ -11,8 +11,18 @@ let gateway: TestGateway;
 let openai: OpenAI;
 
 before(async () => {
-  engine = await startSimEngine({ models: ["sim-model"], dialect: "vllm", slots: 4, prefillTps: 100_000, decodeTps: 200, seed: 1, clock: systemClock });
-  gateway = await startTestGateway({ upstreams: [{ id: "sim", engine: "vllm", models: ["sim-model"], slots: 4, endpoints: [{ url: engine.url }] }] });
+  engine = await startSimEngine({
+    models: ["sim-model"],
+    dialect: "vllm",
+    slots: 4,
+    prefillTps: 100_000,
+    decodeTps: 200,
+    seed: 1,
+    clock: systemClock,
+  });
+  gateway = await startTestGateway({
+    upstreams: [{ id: "sim", engine: "vllm", models: ["sim-model"], slots: 4, endpoints: [{ url: engine.url }] }],
+  });
   openai = new OpenAI({ baseURL: `${gateway.url}/v1`, apiKey: gateway.keys.client, maxRetries: 0 });
 });
 after(async () => {
@@ -29,7 +39,13 @@ test("the official OpenAI client gets a whole answer with its usage [10.X4]", as
 });
 
 test("the official OpenAI client gets a streamed answer, event by event [10.X1]", async () => {
-  const stream = await openai.chat.completions.create({ model: "sim-model", messages, max_tokens: 5, stream: true, stream_options: { include_usage: true } });
+  const stream = await openai.chat.completions.create({
+    model: "sim-model",
+    messages,
+    max_tokens: 5,
+    stream: true,
+    stream_options: { include_usage: true },
+  });
   let text = "";
   let usage: OpenAI.CompletionUsage | null | undefined;
   let finish: string | null | undefined;
@@ -44,7 +60,12 @@ test("the official OpenAI client gets a streamed answer, event by event [10.X1]"
 });
 
 test("the official OpenAI client gets tool calls, streamed and whole", async () => {
-  const tools = [{ type: "function" as const, function: { name: "shunt", parameters: { type: "object", properties: { track: { type: "integer" } } } } }];
+  const tools = [
+    {
+      type: "function" as const,
+      function: { name: "shunt", parameters: { type: "object", properties: { track: { type: "integer" } } } },
+    },
+  ];
   const whole = await openai.chat.completions.create({ model: "sim-model", messages, tools });
   const call = whole.choices[0]?.message.tool_calls?.[0];
   assert.ok(call?.type === "function" && call.function.name === "shunt");
@@ -59,24 +80,45 @@ test("the official OpenAI client gets embeddings and the list of models", async 
   const embedded = await openai.embeddings.create({ model: "sim-model", input: ["a", "b"] });
   assert.equal(embedded.data.length, 2);
   const models = await openai.models.list();
-  assert.deepEqual(models.data.map((model) => model.id), ["sim-model"]);
+  assert.deepEqual(
+    models.data.map((model) => model.id),
+    ["sim-model"],
+  );
   assert.equal((await openai.models.retrieve("sim-model")).id, "sim-model");
 });
 
 test("an abort in the middle of a stream by the official client stops the engine [10.A5]", async () => {
   const before = engine.ledger().aborted;
-  const stream = await openai.chat.completions.create({ model: "sim-model", messages, max_tokens: 20_000, stream: true });
+  const stream = await openai.chat.completions.create({
+    model: "sim-model",
+    messages,
+    max_tokens: 20_000,
+    stream: true,
+  });
   for await (const _chunk of stream) break;
   stream.controller.abort();
-  await eventually("the engine saw the abort", () => engine.ledger().aborted, (aborted) => aborted === before + 1);
+  await eventually(
+    "the engine saw the abort",
+    () => engine.ledger().aborted,
+    (aborted) => aborted === before + 1,
+  );
 });
 
 test("refusals reach the official client as its own error classes, with our stable codes", async () => {
   const wrong = new OpenAI({ baseURL: `${gateway.url}/v1`, apiKey: "CANARY-wrong", maxRetries: 0 });
-  await assert.rejects(wrong.models.list(), (error) => error instanceof OpenAI.AuthenticationError && error.code === "UNAUTHORIZED");
-  await assert.rejects(openai.chat.completions.create({ model: "nobody", messages }), (error) => error instanceof OpenAI.NotFoundError && error.code === "MODEL_UNKNOWN");
+  await assert.rejects(
+    wrong.models.list(),
+    (error) => error instanceof OpenAI.AuthenticationError && error.code === "UNAUTHORIZED",
+  );
+  await assert.rejects(
+    openai.chat.completions.create({ model: "nobody", messages }),
+    (error) => error instanceof OpenAI.NotFoundError && error.code === "MODEL_UNKNOWN",
+  );
   await assert.rejects(openai.models.retrieve("nobody"), (error) => error instanceof OpenAI.NotFoundError);
-  await assert.rejects(openai.chat.completions.create({ model: "sim-model", messages, temperature: -1 }), (error) => error instanceof OpenAI.BadRequestError);
+  await assert.rejects(
+    openai.chat.completions.create({ model: "sim-model", messages, temperature: -1 }),
+    (error) => error instanceof OpenAI.BadRequestError,
+  );
 });
 
 test("the official Anthropic client gets messages, whole and streamed, and errors in its own shape", async () => {

@@ -12,12 +12,23 @@ import { OPERATOR_KEY, programFolder, reach, runProgram } from "./support/progra
 let engine: SimEngine;
 
 before(async () => {
-  engine = await startSimEngine({ models: ["m"], dialect: "vllm", slots: 256, prefillTps: 0, decodeTps: 0, seed: 1, clock: systemClock });
+  engine = await startSimEngine({
+    models: ["m"],
+    dialect: "vllm",
+    slots: 256,
+    prefillTps: 0,
+    decodeTps: 0,
+    seed: 1,
+    clock: systemClock,
+  });
 });
 after(() => engine.close());
 
 const REQUESTS = 1_000;
-const file = (): Record<string, unknown> => ({ drain_s: 30, upstreams: [{ id: "u", models: ["m"], engine: "vllm", slots: 200, endpoints: [{ url: engine.url }] }] });
+const file = (): Record<string, unknown> => ({
+  drain_s: 30,
+  upstreams: [{ id: "u", models: ["m"], engine: "vllm", slots: 200, endpoints: [{ url: engine.url }] }],
+});
 
 async function sendMany(port: number): Promise<void> {
   const gateway = reach(port);
@@ -35,7 +46,9 @@ async function sendMany(port: number): Promise<void> {
 async function readAll(port: number): Promise<AuditPage & { readonly all: readonly AuditRecord[] }> {
   const all: AuditRecord[] = [];
   for (;;) {
-    const res = await fetch(`http://127.0.0.1:${port}/admin/audit?limit=500&after_seq=${all.at(-1)?.seq ?? 0}`, { headers: { authorization: `Bearer ${OPERATOR_KEY}` } });
+    const res = await fetch(`http://127.0.0.1:${port}/admin/audit?limit=500&after_seq=${all.at(-1)?.seq ?? 0}`, {
+      headers: { authorization: `Bearer ${OPERATOR_KEY}` },
+    });
     assert.equal(res.status, 200, await res.clone().text());
     const page = (await res.json()) as AuditPage;
     all.push(...page.records);
@@ -53,7 +66,10 @@ test("a thousand requests and SIGTERM right behind the last: not one audit event
   const page = await readAll(await second.ready());
   assert.equal(page.all.length, REQUESTS);
   assert.equal(new Set(page.all.map(({ requestId }) => requestId)).size, REQUESTS);
-  assert.deepEqual(page.all.map(({ seq }) => seq), Array.from({ length: REQUESTS }, (_, i) => i + 1));
+  assert.deepEqual(
+    page.all.map(({ seq }) => seq),
+    Array.from({ length: REQUESTS }, (_, i) => i + 1),
+  );
   assert.deepEqual(page.gaps, []);
 });
 
@@ -62,7 +78,12 @@ test("after kill -9 at most the last moment's audit events are missing, and a ga
   await using first = runProgram(["gateway", "--config", folder.config]);
   const port = await first.ready();
   await sendMany(port);
-  await eventually("the events are stored", async () => (await fetch(`http://127.0.0.1:${port}/metrics`)).text(), (page) => /^yardmaster_audit_pending 0$/m.test(page), 60_000);
+  await eventually(
+    "the events are stored",
+    async () => (await fetch(`http://127.0.0.1:${port}/metrics`)).text(),
+    (page) => /^yardmaster_audit_pending 0$/m.test(page),
+    60_000,
+  );
   const last = startCall(reach(port), { body: aTask({ tokens: 1 }, { stream: false }) });
   await last.headed();
   first.kill("SIGKILL");
@@ -70,5 +91,8 @@ test("after kill -9 at most the last moment's audit events are missing, and a ga
   await using second = runProgram(["gateway", "--config", folder.config]);
   const page = await readAll(await second.ready());
   assert.ok(page.all.length === REQUESTS || page.all.length === REQUESTS + 1, String(page.all.length));
-  assert.deepEqual(page.gaps.map(({ why, missing }) => [why, missing]), [["run_not_closed", null]]);
+  assert.deepEqual(
+    page.gaps.map(({ why, missing }) => [why, missing]),
+    [["run_not_closed", null]],
+  );
 });

@@ -35,31 +35,55 @@ interface Ran {
 
 const run = (args: readonly string[], more: Record<string, string> = {}): Promise<Ran> =>
   new Promise((resolve) => {
-    const env = { PATH: process.env["PATH"] ?? "", HOME: process.env["HOME"] ?? "", YARDMASTER_KEY: "k".repeat(48), ...more };
-    const child = execFile(PROGRAM, args, { env, timeout: 60_000 }, (_error, out, err) => resolve({ code: child.exitCode, out, err }));
+    const env = {
+      PATH: process.env["PATH"] ?? "",
+      HOME: process.env["HOME"] ?? "",
+      YARDMASTER_KEY: "k".repeat(48),
+      ...more,
+    };
+    const child = execFile(PROGRAM, args, { env, timeout: 60_000 }, (_error, out, err) =>
+      resolve({ code: child.exitCode, out, err }),
+    );
   });
 
-const refusal = (status: number, code: string) => (res: ServerResponse): void => void res.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify({ error: { message: "no", type: "x", code, param: null } }));
+const refusal =
+  (status: number, code: string) =>
+  (res: ServerResponse): void =>
+    void res
+      .writeHead(status, { "content-type": "application/json" })
+      .end(JSON.stringify({ error: { message: "no", type: "x", code, param: null } }));
 
-const WRONG: readonly { readonly name: string; readonly answer: (res: ServerResponse) => void; readonly code: number; readonly says: RegExp }[] = [
+const WRONG: readonly {
+  readonly name: string;
+  readonly answer: (res: ServerResponse) => void;
+  readonly code: number;
+  readonly says: RegExp;
+}[] = [
   { name: "401", answer: refusal(401, "UNAUTHORIZED"), code: 1, says: /UNAUTHORIZED/ },
   { name: "404", answer: refusal(404, "KEY_UNKNOWN"), code: 1, says: /KEY_UNKNOWN/ },
   { name: "409", answer: refusal(409, "KEY_EXISTS"), code: 1, says: /KEY_EXISTS/ },
   { name: "500", answer: refusal(500, "INTERNAL"), code: 1, says: /INTERNAL/ },
-  { name: "a page of HTML", answer: (res) => void res.writeHead(200, { "content-type": "text/html" }).end("<html>hello</html>"), code: 1, says: /is not JSON/ },
+  {
+    name: "a page of HTML",
+    answer: (res) => void res.writeHead(200, { "content-type": "text/html" }).end("<html>hello</html>"),
+    code: 1,
+    says: /is not JSON/,
+  },
   { name: "a connection that breaks", answer: (res) => void res.socket?.destroy(), code: 3, says: /127\.0\.0\.1/ },
 ];
 
 for (const { name, answer: how, code, says } of WRONG) {
   test(`ctl answered with ${name} ends with ${code}, says why on standard error and prints nothing else`, async () => {
     answer = how;
-    await Promise.all(COMMANDS.map(async (command) => {
-      const ran = await run([...command, "--url", url, "--json"]);
-      assert.equal(ran.code, code, `${command.join(" ")}: ${ran.err}`);
-      assert.equal(ran.out, "");
-      assert.match(ran.err, says);
-      assert.doesNotMatch(ran.err, /at .*\.ts:\d+|kkkk/);
-    }));
+    await Promise.all(
+      COMMANDS.map(async (command) => {
+        const ran = await run([...command, "--url", url, "--json"]);
+        assert.equal(ran.code, code, `${command.join(" ")}: ${ran.err}`);
+        assert.equal(ran.out, "");
+        assert.match(ran.err, says);
+        assert.doesNotMatch(ran.err, /at .*\.ts:\d+|kkkk/);
+      }),
+    );
   });
 }
 
@@ -68,7 +92,11 @@ test("a gateway that is not there ends ctl with 3, a wrong command line with 2, 
   await new Promise<void>((resolve) => gone.listen(0, "127.0.0.1", resolve));
   const { port } = gone.address() as AddressInfo;
   await new Promise<void>((resolve) => gone.close(() => resolve()));
-  const [down, unknown, option] = await Promise.all([run(["ctl", "key", "list", "--url", `http://127.0.0.1:${port}`]), run(["ctl", "keys"]), run(["ctl", "key", "list", "--jsn"])]);
+  const [down, unknown, option] = await Promise.all([
+    run(["ctl", "key", "list", "--url", `http://127.0.0.1:${port}`]),
+    run(["ctl", "keys"]),
+    run(["ctl", "key", "list", "--jsn"]),
+  ]);
   assert.deepEqual([down.code, down.out], [3, ""]);
   assert.match(down.err, /ECONNREFUSED/);
   assert.deepEqual([unknown.code, unknown.out], [2, ""]);
@@ -97,22 +125,41 @@ test("nothing to list is an empty list and 0, and a reader that stops reading is
   assert.deepEqual(JSON.parse(empty.out).records, []);
   const keys = await run(["ctl", "key", "list", "--url", at, "--json"]);
   assert.deepEqual([keys.code, JSON.parse(keys.out)], [0, []]);
-  for (let i = 0; i < 300; i += 1) await (await fetch(`${at}/v1/chat/completions`, { method: "POST", body: "{}" })).text();
+  for (let i = 0; i < 300; i += 1)
+    await (await fetch(`${at}/v1/chat/completions`, { method: "POST", body: "{}" })).text();
   const piped = await new Promise<Ran>((resolve) => {
     const line = `set -o pipefail; "${PROGRAM}" ctl audit query --limit 300 --json --url ${at} | head -c 20`;
-    const child = execFile("/bin/bash", ["-c", line], { timeout: 60_000 }, (_error, out, err) => resolve({ code: child.exitCode, out, err }));
+    const child = execFile("/bin/bash", ["-c", line], { timeout: 60_000 }, (_error, out, err) =>
+      resolve({ code: child.exitCode, out, err }),
+    );
   });
   assert.deepEqual([piped.code, piped.err], [0, ""]);
 });
 
 const MISTAKES: readonly { readonly name: string; readonly text: string | Buffer; readonly says: RegExp }[] = [
-  { name: "a misspelt section", text: "authh:\n  mode: none\nupstreams: []\n", says: /:1:1: authh: is not a known key\n +hint: did you mean `auth`/ },
+  {
+    name: "a misspelt section",
+    text: "authh:\n  mode: none\nupstreams: []\n",
+    says: /:1:1: authh: is not a known key\n +hint: did you mean `auth`/,
+  },
   { name: "a mis-indented list", text: "upstreams:\n  - id: u\n   models: [m]\n", says: /:3:/ },
-  { name: "slots as text", text: 'upstreams: [{id: u, models: [m], slots: "4"}]\n', says: /upstreams\[0\]\.slots: .*"4"|upstreams\[0\]\.slots: / },
+  {
+    name: "slots as text",
+    text: 'upstreams: [{id: u, models: [m], slots: "4"}]\n',
+    says: /upstreams\[0\]\.slots: .*"4"|upstreams\[0\]\.slots: /,
+  },
   { name: "slots 0", text: "upstreams: [{id: u, models: [m], slots: 0}]\n", says: /upstreams\[0\]\.slots: / },
   { name: "slots -1", text: "upstreams: [{id: u, models: [m], slots: -1}]\n", says: /upstreams\[0\]\.slots: / },
-  { name: "a time without its unit", text: "upstreams: [{id: u, models: [m], slots: 1, timeouts: {connect: 30}}]\n", says: /timeouts\.connect: .*\n +hint: did you mean `connect_s`/ },
-  { name: "a key that stands there twice", text: "auth: {mode: keys}\nauth: {mode: none}\nupstreams: []\n", says: /:2:1: auth: / },
+  {
+    name: "a time without its unit",
+    text: "upstreams: [{id: u, models: [m], slots: 1, timeouts: {connect: 30}}]\n",
+    says: /timeouts\.connect: .*\n +hint: did you mean `connect_s`/,
+  },
+  {
+    name: "a key that stands there twice",
+    text: "auth: {mode: keys}\nauth: {mode: none}\nupstreams: []\n",
+    says: /:2:1: auth: /,
+  },
   { name: "an old yes", text: "auth: {allow_insecure: yes}\nupstreams: []\n", says: /auth\.allow_insecure: / },
   { name: "an octal number", text: "upstreams: [{id: u, models: [m], slots: 010}]\n", says: /upstreams\[0\]\.slots: / },
   { name: "nothing at all", text: "", says: /empty/ },
@@ -120,16 +167,20 @@ const MISTAKES: readonly { readonly name: string; readonly text: string | Buffer
   { name: "five megabytes", text: `# ${"x".repeat(5_000_000)}\nupstreams: []\n`, says: /larger than/ },
 ];
 
-test("a configuration with a mistake stops the start with 2, and file, line, key path and a suggestion; `config check` says the same", { timeout: 120_000 }, async () => {
-  await using folder = await programFolder();
-  for (const { name, text, says } of MISTAKES) {
-    await writeFile(folder.config, text);
-    const started = await run(["gateway", "--config", folder.config, "--listen", "127.0.0.1:0"]);
-    assert.deepEqual([started.code, started.out], [2, ""], `${name}: ${started.err}`);
-    assert.match(started.err, says, name);
-    assert.ok(started.err.startsWith(`${folder.config}:`), started.err);
-  }
-  const checked = await run(["config", "check", folder.config]);
-  assert.equal(checked.code, 2);
-  assert.match(checked.err + checked.out, /larger than/);
-});
+test(
+  "a configuration with a mistake stops the start with 2, and file, line, key path and a suggestion; `config check` says the same",
+  { timeout: 120_000 },
+  async () => {
+    await using folder = await programFolder();
+    for (const { name, text, says } of MISTAKES) {
+      await writeFile(folder.config, text);
+      const started = await run(["gateway", "--config", folder.config, "--listen", "127.0.0.1:0"]);
+      assert.deepEqual([started.code, started.out], [2, ""], `${name}: ${started.err}`);
+      assert.match(started.err, says, name);
+      assert.ok(started.err.startsWith(`${folder.config}:`), started.err);
+    }
+    const checked = await run(["config", "check", folder.config]);
+    assert.equal(checked.code, 2);
+    assert.match(checked.err + checked.out, /larger than/);
+  },
+);

@@ -5,69 +5,113 @@ import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.
 import { RawClient } from "../../src/testing/raw-client.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { aTask, errorCodeOf, startCall } from "./support/calls.ts";
-import { CLIENT_KEY, programFolder, reach, runProgram, type ProgramFolder, type RunningProgram } from "./support/program.ts";
+import {
+  CLIENT_KEY,
+  programFolder,
+  reach,
+  runProgram,
+  type ProgramFolder,
+  type RunningProgram,
+} from "./support/program.ts";
 
 // The gateway as a process of its own, told to stop by signals.
 
 let engine: SimEngine;
 
 before(async () => {
-  engine = await startSimEngine({ models: ["m"], dialect: "vllm", slots: 256, prefillTps: 0, decodeTps: 0, seed: 1, clock: systemClock });
+  engine = await startSimEngine({
+    models: ["m"],
+    dialect: "vllm",
+    slots: 256,
+    prefillTps: 0,
+    decodeTps: 0,
+    seed: 1,
+    clock: systemClock,
+  });
 });
 beforeEach(() => engine.resetLedger());
 after(() => engine.close());
 
-async function withProgram(file: Record<string, unknown>, run: (program: RunningProgram, port: number, folder: ProgramFolder) => Promise<void>): Promise<void> {
-  await using folder = await programFolder({ upstreams: [{ id: "u", models: ["m"], engine: "vllm", slots: 64, endpoints: [{ url: engine.url }] }], ...file });
+async function withProgram(
+  file: Record<string, unknown>,
+  run: (program: RunningProgram, port: number, folder: ProgramFolder) => Promise<void>,
+): Promise<void> {
+  await using folder = await programFolder({
+    upstreams: [{ id: "u", models: ["m"], engine: "vllm", slots: 64, endpoints: [{ url: engine.url }] }],
+    ...file,
+  });
   await using program = runProgram(["gateway", "--config", folder.config, "--log-format", "json"]);
   await run(program, await program.ready(), folder);
 }
 
 const reached = (what: string, count: number): Promise<void> =>
-  eventually(what, () => engine.ledger().firstByte, (seen) => seen === count, 60_000).then(() => {});
+  eventually(
+    what,
+    () => engine.ledger().firstByte,
+    (seen) => seen === count,
+    60_000,
+  ).then(() => {});
 
 test("SIGTERM under load: running streams end whole, those that wait and those that come are told 503 DRAINING with Retry-After, readiness fails at once, and the process ends with 0 [10.X6 80.G2]", async () => {
-  await withProgram({ drain_s: 60, upstreams: [{ id: "u", models: ["m"], engine: "vllm", slots: 20, endpoints: [{ url: engine.url }] }] }, async (program, port) => {
-    const gateway = reach(port);
-    const running = Array.from({ length: 20 }, () => startCall(gateway, { body: aTask({ tokens: 40, delayBetweenMs: 100 }) }));
-    await reached("twenty streams", 20);
-    const waiting = Array.from({ length: 5 }, () => startCall(gateway, { body: aTask() }));
-    await eventually("five wait", async () => (await fetch(`http://127.0.0.1:${port}/metrics`)).text(), (page) => /^yardmaster_waiting\{upstream="u",class="interactive"\} 5$/m.test(page));
-    program.kill("SIGTERM");
-    for (const one of waiting) {
-      const answer = await one.answer;
-      assert.deepEqual([answer.status, errorCodeOf(answer.text)], [503, "DRAINING"]);
-      assert.ok(Number(answer.headers["retry-after"]) >= 1);
-    }
-    const ready = await fetch(`http://127.0.0.1:${port}/readyz`);
-    assert.equal(ready.status, 503);
-    await ready.text();
-    assert.equal((await (await fetch(`http://127.0.0.1:${port}/healthz`)).text()).trim(), "ok");
-    for (let i = 0; i < 3; i += 1) {
-      const late = await startCall(gateway, { body: aTask() }).answer;
-      assert.deepEqual([late.status, errorCodeOf(late.text), late.headers["connection"]], [503, "DRAINING", "close"]);
-      assert.ok(Number(late.headers["retry-after"]) >= 1);
-    }
-    assert.equal(running.filter((one) => one.text.includes("[DONE]")).length, 0, "the streams were still running");
-    for (const one of running) {
-      const answer = await one.answer;
-      assert.deepEqual([answer.status, answer.whole, answer.text.endsWith("data: [DONE]\n\n")], [200, true, true]);
-    }
-    const ended = await program.end();
-    assert.deepEqual([ended.code, ended.signal], [0, null]);
-    assert.equal(engine.ledger().opened, 20);
-    assert.equal(engine.ledger().finished, 20);
-    assert.match(ended.err, /"op":"gateway.stopped"/);
-  });
+  await withProgram(
+    {
+      drain_s: 60,
+      upstreams: [{ id: "u", models: ["m"], engine: "vllm", slots: 20, endpoints: [{ url: engine.url }] }],
+    },
+    async (program, port) => {
+      const gateway = reach(port);
+      const running = Array.from({ length: 20 }, () =>
+        startCall(gateway, { body: aTask({ tokens: 40, delayBetweenMs: 100 }) }),
+      );
+      await reached("twenty streams", 20);
+      const waiting = Array.from({ length: 5 }, () => startCall(gateway, { body: aTask() }));
+      await eventually(
+        "five wait",
+        async () => (await fetch(`http://127.0.0.1:${port}/metrics`)).text(),
+        (page) => /^yardmaster_waiting\{upstream="u",class="interactive"\} 5$/m.test(page),
+      );
+      program.kill("SIGTERM");
+      for (const one of waiting) {
+        const answer = await one.answer;
+        assert.deepEqual([answer.status, errorCodeOf(answer.text)], [503, "DRAINING"]);
+        assert.ok(Number(answer.headers["retry-after"]) >= 1);
+      }
+      const ready = await fetch(`http://127.0.0.1:${port}/readyz`);
+      assert.equal(ready.status, 503);
+      await ready.text();
+      assert.equal((await (await fetch(`http://127.0.0.1:${port}/healthz`)).text()).trim(), "ok");
+      for (let i = 0; i < 3; i += 1) {
+        const late = await startCall(gateway, { body: aTask() }).answer;
+        assert.deepEqual([late.status, errorCodeOf(late.text), late.headers["connection"]], [503, "DRAINING", "close"]);
+        assert.ok(Number(late.headers["retry-after"]) >= 1);
+      }
+      assert.equal(running.filter((one) => one.text.includes("[DONE]")).length, 0, "the streams were still running");
+      for (const one of running) {
+        const answer = await one.answer;
+        assert.deepEqual([answer.status, answer.whole, answer.text.endsWith("data: [DONE]\n\n")], [200, true, true]);
+      }
+      const ended = await program.end();
+      assert.deepEqual([ended.code, ended.signal], [0, null]);
+      assert.equal(engine.ledger().opened, 20);
+      assert.equal(engine.ledger().finished, 20);
+      assert.match(ended.err, /"op":"gateway.stopped"/);
+    },
+  );
 });
 
 test("what still runs at the end of drain_s gets an error event in its stream and a broken connection, never a clean end, and the process ends with 0 right after [10.X6 80.G2]", async () => {
   await withProgram({ drain_s: 1 }, async (program, port) => {
     const gateway = reach(port);
-    const endless = Array.from({ length: 5 }, () => startCall(gateway, { body: aTask({ tokens: 100_000, delayBetweenMs: 50 }) }));
+    const endless = Array.from({ length: 5 }, () =>
+      startCall(gateway, { body: aTask({ tokens: 100_000, delayBetweenMs: 50 }) }),
+    );
     await reached("five streams", 5);
     const whole = startCall(gateway, { body: aTask({ hangNoHead: true }, { stream: false }) });
-    await eventually("the sixth", () => engine.ledger().opened, (opened) => opened === 6);
+    await eventually(
+      "the sixth",
+      () => engine.ledger().opened,
+      (opened) => opened === 6,
+    );
     const from = systemClock.mono();
     program.kill("SIGTERM");
     const ended = await program.end();
@@ -111,8 +155,14 @@ test("an idle gateway ends at once on SIGTERM though clients keep connections op
     await idle.readUntil("ok\n");
     using sending = await RawClient.connect(port, { patienceMs: 60_000 });
     const body = JSON.stringify({ ...aTask() });
-    await sending.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${CLIENT_KEY}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body.slice(0, 10)}`);
-    await eventually("its connection is taken", async () => (await fetch(`http://127.0.0.1:${port}/healthz`)).status, (status) => status === 200);
+    await sending.write(
+      `POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${CLIENT_KEY}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body.slice(0, 10)}`,
+    );
+    await eventually(
+      "its connection is taken",
+      async () => (await fetch(`http://127.0.0.1:${port}/healthz`)).status,
+      (status) => status === 200,
+    );
     program.kill("SIGTERM");
     await program.said(/gateway\.draining/, "err");
     await idle.readToEnd();
@@ -127,10 +177,14 @@ test("an idle gateway ends at once on SIGTERM though clients keep connections op
 });
 
 test("fifty streams through a gateway that is killed end without [DONE], the engine sees every connection close, and a gateway started again on the same port serves at once [80.G1]", async () => {
-  await using folder = await programFolder({ upstreams: [{ id: "u", models: ["m"], engine: "vllm", slots: 50, endpoints: [{ url: engine.url }] }] });
+  await using folder = await programFolder({
+    upstreams: [{ id: "u", models: ["m"], engine: "vllm", slots: 50, endpoints: [{ url: engine.url }] }],
+  });
   await using first = runProgram(["gateway", "--config", folder.config]);
   const port = await first.ready();
-  const streams = Array.from({ length: 50 }, () => startCall(reach(port), { body: aTask({ tokens: 10_000, delayBetweenMs: 200 }) }));
+  const streams = Array.from({ length: 50 }, () =>
+    startCall(reach(port), { body: aTask({ tokens: 10_000, delayBetweenMs: 200 }) }),
+  );
   await reached("fifty streams", 50);
   first.kill("SIGKILL");
   assert.equal((await first.end()).signal, "SIGKILL");
@@ -142,5 +196,8 @@ test("fifty streams through a gateway that is killed end without [DONE], the eng
   await using second = runProgram(["gateway", "--config", folder.config, "--listen", `127.0.0.1:${port}`]);
   assert.equal(await second.ready(), port);
   const again = await Promise.all(Array.from({ length: 50 }, () => startCall(reach(port), { body: aTask() }).answer));
-  assert.deepEqual(again.map(({ status, queueMs }) => [status, queueMs]), again.map(() => [200, 0]));
+  assert.deepEqual(
+    again.map(({ status, queueMs }) => [status, queueMs]),
+    again.map(() => [200, 0]),
+  );
 });

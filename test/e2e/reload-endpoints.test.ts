@@ -13,11 +13,30 @@ import { shownEndpoints, type ShownEndpoint } from "./support/virtual-world.ts";
 // configuration.
 
 const sim = (seed: number, port?: number): Promise<SimEngine> =>
-  startSimEngine({ models: ["m", "n", "alias"], dialect: "vllm", slots: 64, prefillTps: 0, decodeTps: 0, seed, clock: systemClock, ...(port === undefined ? {} : { port }) });
+  startSimEngine({
+    models: ["m", "n", "alias"],
+    dialect: "vllm",
+    slots: 64,
+    prefillTps: 0,
+    decodeTps: 0,
+    seed,
+    clock: systemClock,
+    ...(port === undefined ? {} : { port }),
+  });
 
-const upstream = (urls: readonly string[], more: Record<string, unknown> = {}): Record<string, unknown> => ({ id: "u", models: ["m"], engine: "vllm", slots: 16, endpoints: urls.map((url) => ({ url })), ...more });
+const upstream = (urls: readonly string[], more: Record<string, unknown> = {}): Record<string, unknown> => ({
+  id: "u",
+  models: ["m"],
+  engine: "vllm",
+  slots: 16,
+  endpoints: urls.map((url) => ({ url })),
+  ...more,
+});
 
-async function withGateway(first: readonly Record<string, unknown>[], run: (gateway: TestGateway) => Promise<void>): Promise<void> {
+async function withGateway(
+  first: readonly Record<string, unknown>[],
+  run: (gateway: TestGateway) => Promise<void>,
+): Promise<void> {
   const gateway = await startTestGateway({ upstreams: first });
   try {
     await run(gateway);
@@ -27,14 +46,32 @@ async function withGateway(first: readonly Record<string, unknown>[], run: (gate
 }
 
 /** Both ways in which a list of endpoints changes. */
-const WAYS: readonly { readonly name: string; readonly change: (gateway: TestGateway, urls: readonly string[], more?: Record<string, unknown>) => void }[] = [
-  { name: "by the upstream's whole list", change: (gateway, urls, more) => assert.ok(gateway.gateway.applyEndpoints("u", gateway.configOf({ upstreams: [upstream(urls, more)] }).upstreams[0]?.endpoints ?? [])) },
-  { name: "by a new configuration", change: (gateway, urls, more) => gateway.gateway.applyConfig(gateway.configOf({ upstreams: [upstream(urls, more)] })) },
+const WAYS: readonly {
+  readonly name: string;
+  readonly change: (gateway: TestGateway, urls: readonly string[], more?: Record<string, unknown>) => void;
+}[] = [
+  {
+    name: "by the upstream's whole list",
+    change: (gateway, urls, more) =>
+      assert.ok(
+        gateway.gateway.applyEndpoints(
+          "u",
+          gateway.configOf({ upstreams: [upstream(urls, more)] }).upstreams[0]?.endpoints ?? [],
+        ),
+      ),
+  },
+  {
+    name: "by a new configuration",
+    change: (gateway, urls, more) =>
+      gateway.gateway.applyConfig(gateway.configOf({ upstreams: [upstream(urls, more)] })),
+  },
 ];
 
 const healthOf = async (gateway: TestGateway) => (await gateway.health()).upstreams[0];
-const endpointOf = async (gateway: TestGateway, url: string): Promise<ShownEndpoint | undefined> => (await shownEndpoints(gateway)).find((endpoint) => endpoint.url === url);
-const endsWhole = ({ status, whole, text }: CallAnswer): boolean => status === 200 && whole && text.endsWith("data: [DONE]\n\n");
+const endpointOf = async (gateway: TestGateway, url: string): Promise<ShownEndpoint | undefined> =>
+  (await shownEndpoints(gateway)).find((endpoint) => endpoint.url === url);
+const endsWhole = ({ status, whole, text }: CallAnswer): boolean =>
+  status === 200 && whole && text.endsWith("data: [DONE]\n\n");
 
 for (const { name, change } of WAYS) {
   test(`${name}: an endpoint that stays keeps its running calls, its slots and its open breaker, and one that comes is used [10.R6]`, async () => {
@@ -45,23 +82,33 @@ for (const { name, change } of WAYS) {
     const away = `http://127.0.0.1:${proxy.port}`;
     await withGateway([upstream([stays.url, away], { health: "passive", slots: 3 })], async (gateway) => {
       await proxy.down();
-      await eventually("the breaker opens", async () => {
-        assert.equal((await call(gateway, { body: aTask() })).status, 200);
-        return (await endpointOf(gateway, away))?.breaker;
-      }, (breaker) => breaker === "open");
+      await eventually(
+        "the breaker opens",
+        async () => {
+          assert.equal((await call(gateway, { body: aTask() })).status, 200);
+          return (await endpointOf(gateway, away))?.breaker;
+        },
+        (breaker) => breaker === "open",
+      );
       stays.resetLedger();
       const running = [1, 2].map(() => startCall(gateway, { body: aTask({ tokens: 30, delayBetweenMs: 40 }) }));
       for (const one of running) await one.received("data:");
       change(gateway, [away, stays.url, comes.url], { health: "passive", slots: 3 });
       const { in_use } = await healthOf(gateway);
-      const facts = Object.fromEntries((await shownEndpoints(gateway)).map((endpoint) => [endpoint.url, [endpoint.in_flight, endpoint.breaker]]));
+      const facts = Object.fromEntries(
+        (await shownEndpoints(gateway)).map((endpoint) => [endpoint.url, [endpoint.in_flight, endpoint.breaker]]),
+      );
       assert.deepEqual(facts, { [away]: [0, "open"], [stays.url]: [2, "closed"], [comes.url]: [0, "closed"] });
       assert.equal(in_use.interactive, 2);
       const next = await call(gateway, { body: aTask({}, {}, "next") });
       assert.equal(next.status, 200);
       assert.equal(comes.ledger().finished, 1, "the one with nothing to do took it");
       for (const one of running) assert.ok(endsWhole(await one.answer));
-      await eventually("all slots are back", () => healthOf(gateway), (health) => health.in_use.interactive === 0);
+      await eventually(
+        "all slots are back",
+        () => healthOf(gateway),
+        (health) => health.in_use.interactive === 0,
+      );
       assert.equal(stays.ledger().concurrentPeak, 2);
     });
   });
@@ -77,7 +124,11 @@ for (const { name, change } of WAYS) {
       assert.deepEqual([drains?.draining, drains?.in_flight], [true, 3]);
       for (let i = 0; i < 5; i += 1) assert.ok(endsWhole(await call(gateway, { body: aTask() })));
       for (const one of running) assert.ok(endsWhole(await one.answer));
-      await eventually("it is gone", () => endpointOf(gateway, leaves.url), (endpoint) => endpoint === undefined);
+      await eventually(
+        "it is gone",
+        () => endpointOf(gateway, leaves.url),
+        (endpoint) => endpoint === undefined,
+      );
       assert.deepEqual([leaves.ledger().opened, leaves.ledger().finished, stays.ledger().finished], [3, 3, 5]);
     });
   });
@@ -86,11 +137,18 @@ for (const { name, change } of WAYS) {
 test("an endpoint that comes back while its last streams still run is the same one again: its slots count them [10.R6 10.A1]", async () => {
   await using one = await sim(1);
   await using other = await sim(2);
-  const both = [{ url: one.url, slots: 2 }, { url: other.url, slots: 1 }];
+  const both = [
+    { url: one.url, slots: 2 },
+    { url: other.url, slots: 1 },
+  ];
   await withGateway([upstream([], { endpoints: [both[0]] })], async (gateway) => {
     const running = [1, 2].map(() => startCall(gateway, { body: aTask({ tokens: 30, delayBetweenMs: 40 }) }));
     for (const each of running) await each.received("data:");
-    const apply = (endpoints: unknown): void => void gateway.gateway.applyEndpoints("u", gateway.configOf({ upstreams: [upstream([], { endpoints })] }).upstreams[0]?.endpoints ?? []);
+    const apply = (endpoints: unknown): void =>
+      void gateway.gateway.applyEndpoints(
+        "u",
+        gateway.configOf({ upstreams: [upstream([], { endpoints })] }).upstreams[0]?.endpoints ?? [],
+      );
     apply([both[1]]);
     apply(both);
     const state = await endpointOf(gateway, one.url);
@@ -102,62 +160,114 @@ test("an endpoint that comes back while its last streams still run is the same o
   });
 });
 
-test("a rolling restart of three engines under load, each taken out of the list before it is stopped, fails no call [10.R6 80.G2]", { timeout: 120_000 }, async () => {
-  const engines = await Promise.all([1, 2, 3].map((seed) => sim(seed)));
-  await withGateway([upstream(engines.map(({ url }) => url), { slots: 60 })], async (gateway) => {
-    const list = (): void => void gateway.gateway.applyEndpoints("u", gateway.configOf({ upstreams: [upstream(urls)] }).upstreams[0]?.endpoints ?? []);
-    let urls = engines.map(({ url }) => url);
-    let over = false;
-    const answers: CallAnswer[] = [];
-    const load = Array.from({ length: 8 }, async () => {
-      while (!over) answers.push(await call(gateway, { body: aTask({ tokens: 8, delayBetweenMs: 25 }) }));
-    });
-    const served = (count: number): Promise<unknown> => eventually("calls go on", () => answers.length, (length) => length >= count, 60_000);
-    await served(10);
-    for (const [index, engine] of engines.entries()) {
-      urls = urls.filter((url) => url !== engine.url);
-      list();
-      await eventually("nothing runs there", () => endpointOf(gateway, engine.url), (endpoint) => endpoint === undefined, 30_000);
-      const { opened } = engine.ledger();
-      assert.equal(engine.ledger().concurrentNow, 0);
-      await engine.terminate();
-      assert.equal(engine.ledger().opened, opened);
-      const fresh = await sim(10 + index, engine.port);
-      engines[index] = fresh;
-      urls.push(fresh.url);
-      list();
-      await served(answers.length + 12);
-    }
-    over = true;
-    await Promise.all(load);
-    assert.deepEqual(answers.filter((answer) => !endsWhole(answer)), []);
-    assert.ok(engines.every((engine) => engine.ledger().finished > 0), "the new engines were used");
-  });
-  await Promise.all(engines.map((engine) => engine.close()));
-});
+test(
+  "a rolling restart of three engines under load, each taken out of the list before it is stopped, fails no call [10.R6 80.G2]",
+  { timeout: 120_000 },
+  async () => {
+    const engines = await Promise.all([1, 2, 3].map((seed) => sim(seed)));
+    await withGateway(
+      [
+        upstream(
+          engines.map(({ url }) => url),
+          { slots: 60 },
+        ),
+      ],
+      async (gateway) => {
+        const list = (): void =>
+          void gateway.gateway.applyEndpoints(
+            "u",
+            gateway.configOf({ upstreams: [upstream(urls)] }).upstreams[0]?.endpoints ?? [],
+          );
+        let urls = engines.map(({ url }) => url);
+        let over = false;
+        const answers: CallAnswer[] = [];
+        const load = Array.from({ length: 8 }, async () => {
+          while (!over) answers.push(await call(gateway, { body: aTask({ tokens: 8, delayBetweenMs: 25 }) }));
+        });
+        const served = (count: number): Promise<unknown> =>
+          eventually(
+            "calls go on",
+            () => answers.length,
+            (length) => length >= count,
+            60_000,
+          );
+        await served(10);
+        for (const [index, engine] of engines.entries()) {
+          urls = urls.filter((url) => url !== engine.url);
+          list();
+          await eventually(
+            "nothing runs there",
+            () => endpointOf(gateway, engine.url),
+            (endpoint) => endpoint === undefined,
+            30_000,
+          );
+          const { opened } = engine.ledger();
+          assert.equal(engine.ledger().concurrentNow, 0);
+          await engine.terminate();
+          assert.equal(engine.ledger().opened, opened);
+          const fresh = await sim(10 + index, engine.port);
+          engines[index] = fresh;
+          urls.push(fresh.url);
+          list();
+          await served(answers.length + 12);
+        }
+        over = true;
+        await Promise.all(load);
+        assert.deepEqual(
+          answers.filter((answer) => !endsWhole(answer)),
+          [],
+        );
+        assert.ok(
+          engines.every((engine) => engine.ledger().finished > 0),
+          "the new engines were used",
+        );
+      },
+    );
+    await Promise.all(engines.map((engine) => engine.close()));
+  },
+);
 
 test("slots 4, then 1, then 4 by reload under load: no count is ever negative, one call runs at a time in between, and nothing fails [10.R6 80.I3]", async () => {
   await using engine = await sim(1);
   await withGateway([upstream([engine.url], { slots: 4 })], async (gateway) => {
-    const apply = (slots: number): void => gateway.gateway.applyConfig(gateway.configOf({ upstreams: [upstream([engine.url], { slots })] }));
-    const calls = Array.from({ length: 24 }, (_, i) => startCall(gateway, { body: aTask({ tokens: 4, delayBetweenMs: 30 }, {}, `call-${i}`) }));
+    const apply = (slots: number): void =>
+      gateway.gateway.applyConfig(gateway.configOf({ upstreams: [upstream([engine.url], { slots })] }));
+    const calls = Array.from({ length: 24 }, (_, i) =>
+      startCall(gateway, { body: aTask({ tokens: 4, delayBetweenMs: 30 }, {}, `call-${i}`) }),
+    );
     assert.ok(await engine.waitFor((ledger) => ledger.concurrentNow === 4, 10_000));
     apply(1);
     const shrunkAt = systemClock.mono();
     const seen: number[] = [];
-    await eventually("only one runs", async () => {
-      const { in_use, endpoints } = await healthOf(gateway);
-      seen.push(in_use.interactive, endpoints[0].in_flight);
-      return engine.ledger().finished;
-    }, (finished) => finished >= 10);
-    assert.ok(seen.every((count) => count >= 0 && count <= 4), String(seen));
+    await eventually(
+      "only one runs",
+      async () => {
+        const { in_use, endpoints } = await healthOf(gateway);
+        seen.push(in_use.interactive, endpoints[0].in_flight);
+        return engine.ledger().finished;
+      },
+      (finished) => finished >= 10,
+    );
+    assert.ok(
+      seen.every((count) => count >= 0 && count <= 4),
+      String(seen),
+    );
     const later = engine.ledger().entries.filter(({ openedMs }) => openedMs > shrunkAt);
     assert.ok(later.length >= 5);
     assert.equal(peakOf(later), 1);
     apply(4);
     for (const one of calls) assert.ok(endsWhole(await one.answer));
     assert.equal(engine.ledger().concurrentPeak, 4);
-    assert.deepEqual((await eventually("idle", () => healthOf(gateway), (health) => health.in_use.interactive === 0)).in_use, { interactive: 0, system: 0, batch: 0 });
+    assert.deepEqual(
+      (
+        await eventually(
+          "idle",
+          () => healthOf(gateway),
+          (health) => health.in_use.interactive === 0,
+        )
+      ).in_use,
+      { interactive: 0, system: 0, batch: 0 },
+    );
   });
 });
 
@@ -166,11 +276,16 @@ test("an upstream that is removed ends its streams normally, tells those that wa
   await using other = await sim(2);
   const rest = { id: "rest", models: ["n"], engine: "vllm", slots: 4, endpoints: [{ url: other.url }] };
   await withGateway([upstream([engine.url], { slots: 2 }), rest], async (gateway) => {
-    const apply = (list: readonly Record<string, unknown>[]): void => gateway.gateway.applyConfig(gateway.configOf({ upstreams: list }));
+    const apply = (list: readonly Record<string, unknown>[]): void =>
+      gateway.gateway.applyConfig(gateway.configOf({ upstreams: list }));
     const running = [1, 2].map(() => startCall(gateway, { body: aTask({ tokens: 40, delayBetweenMs: 40 }) }));
     for (const one of running) await one.received("data:");
     const waits = startCall(gateway, { body: aTask() });
-    await eventually("it waits", () => healthOf(gateway), (health) => health.queue.waiting.interactive === 1);
+    await eventually(
+      "it waits",
+      () => healthOf(gateway),
+      (health) => health.queue.waiting.interactive === 1,
+    );
     apply([rest]);
     const told = await waits.answer;
     assert.deepEqual([told.status, errorCodeOf(told.text)], [503, "UPSTREAM_UNAVAILABLE"]);
@@ -219,8 +334,15 @@ test("a call whose kept connection breaks while its endpoint leaves goes to one 
   await withGateway([upstream([leaves.url], { health: "passive", engine: "generic" })], async (gateway) => {
     assert.ok(endsWhole(await call(gateway, { body: aTask() })));
     const held = startCall(gateway, { body: aTask({}, { user: "hold" }) });
-    await eventually("it is held", () => broken !== undefined, (is) => is);
-    gateway.gateway.applyEndpoints("u", gateway.configOf({ upstreams: [upstream([stays.url])] }).upstreams[0]?.endpoints ?? []);
+    await eventually(
+      "it is held",
+      () => broken !== undefined,
+      (is) => is,
+    );
+    gateway.gateway.applyEndpoints(
+      "u",
+      gateway.configOf({ upstreams: [upstream([stays.url])] }).upstreams[0]?.endpoints ?? [],
+    );
     broken?.();
     assert.ok(endsWhole(await held.answer));
     assert.deepEqual([leaves.posts, stays.ledger().finished], [2, 1]);

@@ -8,14 +8,31 @@ import { systemClock } from "../../src/kernel/clock.ts";
 import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { aTask, errorCodeOf, startCall, type CallAnswer, type LiveCall } from "./support/calls.ts";
-import { CLIENT_KEY, configText, OPERATOR_KEY, programFolder, reach, runProgram, type ProgramFolder, type RunningProgram } from "./support/program.ts";
+import {
+  CLIENT_KEY,
+  configText,
+  OPERATOR_KEY,
+  programFolder,
+  reach,
+  runProgram,
+  type ProgramFolder,
+  type RunningProgram,
+} from "./support/program.ts";
 
 // The configuration file of a gateway that runs as a process of its own, changed in every way in which files are changed.
 
 let engine: SimEngine;
 
 before(async () => {
-  engine = await startSimEngine({ models: ["m", "n"], dialect: "vllm", slots: 64, prefillTps: 0, decodeTps: 0, seed: 1, clock: systemClock });
+  engine = await startSimEngine({
+    models: ["m", "n"],
+    dialect: "vllm",
+    slots: 64,
+    prefillTps: 0,
+    decodeTps: 0,
+    seed: 1,
+    clock: systemClock,
+  });
 });
 beforeEach(() => engine.resetLedger());
 after(() => engine.close());
@@ -34,7 +51,10 @@ const fileOf = (slots: number, more: Record<string, unknown> = {}): Record<strin
   ...more,
 });
 
-async function withServed(run: (served: Served) => Promise<void>, prepare: (folder: ProgramFolder) => Promise<void> = (folder) => folder.write(fileOf(4))): Promise<void> {
+async function withServed(
+  run: (served: Served) => Promise<void>,
+  prepare: (folder: ProgramFolder) => Promise<void> = (folder) => folder.write(fileOf(4)),
+): Promise<void> {
   await using folder = await programFolder();
   await prepare(folder);
   await using program = runProgram(["gateway", "--config", folder.config, "--log-format", "json"]);
@@ -44,13 +64,21 @@ async function withServed(run: (served: Served) => Promise<void>, prepare: (fold
     program,
     port,
     text: (slots, more) => configText(folder.path, fileOf(slots, more)),
-    health: async () => (await fetch(`http://127.0.0.1:${port}/health`, { headers: { authorization: `Bearer ${OPERATOR_KEY}` } })).json(),
+    health: async () =>
+      (await fetch(`http://127.0.0.1:${port}/health`, { headers: { authorization: `Bearer ${OPERATOR_KEY}` } })).json(),
     call: (options) => startCall(reach(port), options),
   });
 }
 
-const slotsAre = (served: Served, slots: number): Promise<unknown> => eventually(`slots ${slots}`, async () => (await served.health()).upstreams[0]?.slots, (seen) => seen === slots, 30_000);
-const endsWhole = ({ status, whole, text }: CallAnswer): boolean => status === 200 && whole && text.endsWith("data: [DONE]\n\n");
+const slotsAre = (served: Served, slots: number): Promise<unknown> =>
+  eventually(
+    `slots ${slots}`,
+    async () => (await served.health()).upstreams[0]?.slots,
+    (seen) => seen === slots,
+    30_000,
+  );
+const endsWhole = ({ status, whole, text }: CallAnswer): boolean =>
+  status === 200 && whole && text.endsWith("data: [DONE]\n\n");
 const running = async (served: Served, count: number, tokens = 60): Promise<LiveCall[]> => {
   const calls = Array.from({ length: count }, () => served.call({ body: aTask({ tokens, delayBetweenMs: 50 }) }));
   for (const one of calls) await one.received("data:");
@@ -84,7 +112,12 @@ test("an invalid, an empty and a missing file keep the old configuration, say so
   await withServed(async (served) => {
     const { folder, program, port } = served;
     const refusal = async (pattern: RegExp): Promise<void> => {
-      const { config, upstreams } = await eventually("the refusal", served.health, ({ config: seen }) => seen.ok === false && pattern.test(seen.message), 30_000);
+      const { config, upstreams } = await eventually(
+        "the refusal",
+        served.health,
+        ({ config: seen }) => seen.ok === false && pattern.test(seen.message),
+        30_000,
+      );
       assert.equal(config.ok, false);
       assert.equal(upstreams[0].slots, 4);
       assert.ok(endsWhole(await served.call({ body: aTask() }).answer));
@@ -102,27 +135,35 @@ test("an invalid, an empty and a missing file keep the old configuration, say so
     await slotsAre(served, 8);
     assert.equal((await served.health()).config.ok, true);
     await writeFile(folder.config, `${served.text(5)}listen: 127.0.0.1:1\n`);
-    const twice = await eventually("a key that stands there twice is refused", served.health, ({ config }) => config.ok === false, 30_000);
+    const twice = await eventually(
+      "a key that stands there twice is refused",
+      served.health,
+      ({ config }) => config.ok === false,
+      30_000,
+    );
     assert.equal(twice.upstreams[0].slots, 8);
   });
 });
 
 test("a file behind a symbolic link whose folder is swapped, as orchestrators mount it, is seen [10.R6]", async () => {
-  await withServed(async (served) => {
-    const { folder } = served;
-    const streams = await running(served, 2);
-    await mkdir(join(folder.path, "v2"));
-    await writeFile(join(folder.path, "v2/yardmaster.yaml"), served.text(7));
-    await symlink("v2", join(folder.path, "data.new"));
-    await rename(join(folder.path, "data.new"), join(folder.path, "..data"));
-    await slotsAre(served, 7);
-    for (const one of streams) assert.ok(endsWhole(await one.answer));
-  }, async (folder) => {
-    await mkdir(join(folder.path, "v1"));
-    await writeFile(join(folder.path, "v1/yardmaster.yaml"), configText(folder.path, fileOf(4)));
-    await symlink("v1", join(folder.path, "..data"));
-    await symlink("..data/yardmaster.yaml", folder.config);
-  });
+  await withServed(
+    async (served) => {
+      const { folder } = served;
+      const streams = await running(served, 2);
+      await mkdir(join(folder.path, "v2"));
+      await writeFile(join(folder.path, "v2/yardmaster.yaml"), served.text(7));
+      await symlink("v2", join(folder.path, "data.new"));
+      await rename(join(folder.path, "data.new"), join(folder.path, "..data"));
+      await slotsAre(served, 7);
+      for (const one of streams) assert.ok(endsWhole(await one.answer));
+    },
+    async (folder) => {
+      await mkdir(join(folder.path, "v1"));
+      await writeFile(join(folder.path, "v1/yardmaster.yaml"), configText(folder.path, fileOf(4)));
+      await symlink("v1", join(folder.path, "..data"));
+      await symlink("..data/yardmaster.yaml", folder.config);
+    },
+  );
 });
 
 test("SIGHUP re-reads the file and ends nothing; what only a start can change is named and waits for it", async () => {
@@ -147,10 +188,13 @@ test("a key that leaves the file is refused at once, also on a connection that s
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });
     const onSameConnection = (): Promise<{ status: number; reused: boolean }> =>
       new Promise((resolve, reject) => {
-        const req = request({ port, path: "/v1/models", agent, headers: { authorization: `Bearer ${CLIENT_KEY}` } }, (res) => {
-          res.resume();
-          res.on("end", () => resolve({ status: res.statusCode ?? 0, reused: req.reusedSocket }));
-        });
+        const req = request(
+          { port, path: "/v1/models", agent, headers: { authorization: `Bearer ${CLIENT_KEY}` } },
+          (res) => {
+            res.resume();
+            res.on("end", () => resolve({ status: res.statusCode ?? 0, reused: req.reusedSocket }));
+          },
+        );
         req.on("error", reject);
         req.end();
       });
@@ -158,8 +202,28 @@ test("a key that leaves the file is refused at once, also on a connection that s
     const [stream] = await running(served, 1);
     const other = "another-key-0123456789abcdef0123456789abcdef";
     const hash = `sha256:${createHash("sha256").update(other).digest("hex")}`;
-    await writeFile(folder.config, served.text(4, { auth: { keys: [{ id: "other", hash }, { id: "operator", role: "admin", hash: `sha256:${createHash("sha256").update(OPERATOR_KEY).digest("hex")}` }] } }));
-    await eventually("the new key", async () => (await fetch(`http://127.0.0.1:${port}/v1/models`, { headers: { authorization: `Bearer ${other}` } })).status, (status) => status === 200, 30_000);
+    await writeFile(
+      folder.config,
+      served.text(4, {
+        auth: {
+          keys: [
+            { id: "other", hash },
+            {
+              id: "operator",
+              role: "admin",
+              hash: `sha256:${createHash("sha256").update(OPERATOR_KEY).digest("hex")}`,
+            },
+          ],
+        },
+      }),
+    );
+    await eventually(
+      "the new key",
+      async () =>
+        (await fetch(`http://127.0.0.1:${port}/v1/models`, { headers: { authorization: `Bearer ${other}` } })).status,
+      (status) => status === 200,
+      30_000,
+    );
     assert.deepEqual(await onSameConnection(), { status: 401, reused: true });
     const refused = await served.call({ body: aTask() }).answer;
     assert.deepEqual([refused.status, errorCodeOf(refused.text)], [401, "UNAUTHORIZED"]);

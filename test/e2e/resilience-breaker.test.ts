@@ -18,27 +18,32 @@ test("three refused connections open an endpoint's breaker while its clients are
   await using second = await virtualSim(clock, 2);
   await using proxy = await FaultProxy.start({ clock, target: { port: first.port } });
   const url = `http://127.0.0.1:${proxy.port}`;
-  await withVirtualWorld(clock, [upstreamOf("generic", [url, second.url], PASSIVE)], async ({ gateway, endpoint, answers }) => {
-    await proxy.down();
-    for (let i = 0; i < 12; i += 1) assert.deepEqual(statuses(await answers([startCall(gateway, { body: aTask() })])), [200]);
-    const broken = await endpoint(url);
-    assert.deepEqual([broken.breaker, broken.breaker_reason], ["open", "3 connections in a row failed"]);
-    assert.equal(await gateway.metric(stateSeries(broken.id, "broken")), 1);
-    assert.equal(second.ledger().finished, 12);
+  await withVirtualWorld(
+    clock,
+    [upstreamOf("generic", [url, second.url], PASSIVE)],
+    async ({ gateway, endpoint, answers }) => {
+      await proxy.down();
+      for (let i = 0; i < 12; i += 1)
+        assert.deepEqual(statuses(await answers([startCall(gateway, { body: aTask() })])), [200]);
+      const broken = await endpoint(url);
+      assert.deepEqual([broken.breaker, broken.breaker_reason], ["open", "3 connections in a row failed"]);
+      assert.equal(await gateway.metric(stateSeries(broken.id, "broken")), 1);
+      assert.equal(second.ledger().finished, 12);
 
-    await proxy.up();
-    first.script({ do: { delayFirstMs: 3_000 } });
-    second.script({ do: { delayFirstMs: 3_000 } });
-    await passTimeUntil(clock, "half-open", async () => (await endpoint(url)).breaker === "halfOpen", 7_000);
-    const calls = Array.from({ length: 10 }, () => startCall(gateway, { body: aTask() }));
-    await passTime(clock, 1_000);
-    assert.equal(first.ledger().opened, 1, "one probe");
-    assert.deepEqual(statuses(await answers(calls)), many(10, 200));
-    assert.equal(first.ledger().concurrentPeak, 1);
-    assert.equal((await endpoint(url)).breaker, "closed");
-    await answers(Array.from({ length: 4 }, () => startCall(gateway, { body: aTask() })));
-    assert.ok(first.ledger().opened > 1);
-  });
+      await proxy.up();
+      first.script({ do: { delayFirstMs: 3_000 } });
+      second.script({ do: { delayFirstMs: 3_000 } });
+      await passTimeUntil(clock, "half-open", async () => (await endpoint(url)).breaker === "halfOpen", 7_000);
+      const calls = Array.from({ length: 10 }, () => startCall(gateway, { body: aTask() }));
+      await passTime(clock, 1_000);
+      assert.equal(first.ledger().opened, 1, "one probe");
+      assert.deepEqual(statuses(await answers(calls)), many(10, 200));
+      assert.equal(first.ledger().concurrentPeak, 1);
+      assert.equal((await endpoint(url)).breaker, "closed");
+      await answers(Array.from({ length: 4 }, () => startCall(gateway, { body: aTask() })));
+      assert.ok(first.ledger().opened > 1);
+    },
+  );
 });
 
 test("on a single endpoint that is half-open one call is the probe and the others wait for it; a probe that fails lets none through [10.R5 80.I9]", async () => {
@@ -48,7 +53,8 @@ test("on a single endpoint that is half-open one call is the probe and the other
   const url = `http://127.0.0.1:${proxy.port}`;
   await withVirtualWorld(clock, [upstreamOf("generic", [url], PASSIVE)], async ({ gateway, endpoint, answers }) => {
     await proxy.down();
-    for (let i = 0; i < 3; i += 1) assert.deepEqual(statuses(await answers([startCall(gateway, { body: aTask() })])), [502]);
+    for (let i = 0; i < 3; i += 1)
+      assert.deepEqual(statuses(await answers([startCall(gateway, { body: aTask() })])), [502]);
     const [refused] = await answers([startCall(gateway, { body: aTask() })]);
     assert.equal(refused?.status, 503);
     assert.match(refused?.text ?? "", /UPSTREAM_UNAVAILABLE.*|breaker open/);
@@ -98,7 +104,9 @@ test("answers that are a client's fault, and deadlines that clients chose too sh
       const calls = Array.from({ length: 20 }, () => startCall(gateway, { body: aTask({ status, body }) }));
       assert.deepEqual(statuses(await answers(calls)), many(20, status));
     }
-    const hasty = Array.from({ length: 12 }, () => startCall(gateway, { body: aTask({ delayFirstMs: 60_000 }), headers: { "x-request-timeout-ms": "1000" } }));
+    const hasty = Array.from({ length: 12 }, () =>
+      startCall(gateway, { body: aTask({ delayFirstMs: 60_000 }), headers: { "x-request-timeout-ms": "1000" } }),
+    );
     assert.deepEqual(statuses(await answers(hasty)), many(12, 504));
     const state = await endpoint(engine.url);
     assert.deepEqual([state.breaker, state.ejected], ["closed", false]);
@@ -111,14 +119,20 @@ test("answers that are a client's fault, and deadlines that clients chose too sh
 test("long answers that reach the total limit while they make progress do not take their engine out [10.R5b 10.R5]", async () => {
   const clock = new VirtualClock();
   await using engine = await virtualSim(clock, 1);
-  await withVirtualWorld(clock, [upstreamOf("vllm", [engine.url], { timeouts: { total_s: 5 } })], async ({ gateway, endpoint, answers }) => {
-    const calls = Array.from({ length: 12 }, () => startCall(gateway, { body: aTask({ tokens: 100, delayBetweenMs: 500 }) }));
-    for (const answer of await answers(calls)) {
-      assert.equal(answer.whole, false);
-      assert.match(answer.text, /UPSTREAM_TIMEOUT/);
-    }
-    assert.equal((await endpoint(engine.url)).breaker, "closed");
-  });
+  await withVirtualWorld(
+    clock,
+    [upstreamOf("vllm", [engine.url], { timeouts: { total_s: 5 } })],
+    async ({ gateway, endpoint, answers }) => {
+      const calls = Array.from({ length: 12 }, () =>
+        startCall(gateway, { body: aTask({ tokens: 100, delayBetweenMs: 500 }) }),
+      );
+      for (const answer of await answers(calls)) {
+        assert.equal(answer.whole, false);
+        assert.match(answer.text, /UPSTREAM_TIMEOUT/);
+      }
+      assert.equal((await endpoint(engine.url)).breaker, "closed");
+    },
+  );
 });
 
 test("one of two endpoints fails fast with 503: it is ejected after a few failures, hardly a client notices, and it gets one probe at a time until it is well [10.R5 10.R2]", async () => {
@@ -127,16 +141,21 @@ test("one of two endpoints fails fast with 503: it is ejected after a few failur
   await using broken = await virtualSim(clock, 2);
   slow.script({ do: { delayFirstMs: 2_000 } });
   broken.script({ do: { status: 503, body: { error: { message: "broken", code: 503 } } } });
-  await withVirtualWorld(clock, [upstreamOf("vllm", [slow.url, broken.url], { slots: 32 })], async ({ gateway, endpoint, answers }) => {
-    const all: number[] = [];
-    for (let round = 0; round < 10; round += 1) all.push(...statuses(await answers(Array.from({ length: 10 }, () => startCall(gateway, { body: aTask() })))));
-    assert.ok(all.filter((status) => status === 200).length >= 95, String(all));
-    const seen = broken.ledger();
-    assert.ok(seen.opened >= 5 && seen.opened < 30, `${seen.opened} calls reached the broken one`);
-    const state = await endpoint(broken.url);
-    assert.deepEqual([state.ejected, state.breaker === "closed"], [true, false]);
-    assert.match(state.breaker_reason ?? "", /of \d+ requests in 20 s failed/);
-  });
+  await withVirtualWorld(
+    clock,
+    [upstreamOf("vllm", [slow.url, broken.url], { slots: 32 })],
+    async ({ gateway, endpoint, answers }) => {
+      const all: number[] = [];
+      for (let round = 0; round < 10; round += 1)
+        all.push(...statuses(await answers(Array.from({ length: 10 }, () => startCall(gateway, { body: aTask() })))));
+      assert.ok(all.filter((status) => status === 200).length >= 95, String(all));
+      const seen = broken.ledger();
+      assert.ok(seen.opened >= 5 && seen.opened < 30, `${seen.opened} calls reached the broken one`);
+      const state = await endpoint(broken.url);
+      assert.deepEqual([state.ejected, state.breaker === "closed"], [true, false]);
+      assert.match(state.breaker_reason ?? "", /of \d+ requests in 20 s failed/);
+    },
+  );
 });
 
 test("when all endpoints fail, never more than half are ejected for it, and those left still answer their clients with the engine's own error [10.R5 80.C23]", async () => {
@@ -147,15 +166,33 @@ test("when all endpoints fail, never more than half are ejected for it, and thos
     stack.use(engine);
     engine.script({ do: { status: 500, body: { error: { message: "boom", code: 500 } } } });
   }
-  await withVirtualWorld(clock, [upstreamOf("vllm", engines.map(({ url }) => url))], async ({ gateway, answers }) => {
-    let ejectedMost = 0;
-    for (let round = 0; round < 12; round += 1) {
-      assert.deepEqual(statuses(await answers(Array.from({ length: 12 }, () => startCall(gateway, { body: aTask() })))), many(12, 500));
-      ejectedMost = Math.max(ejectedMost, (await shownEndpoints(gateway)).filter(({ ejected }) => ejected).length);
-    }
-    assert.equal(ejectedMost, 2);
-    assert.equal(engines.reduce((sum, engine) => sum + engine.ledger().opened, 0), 144);
-    for (const engine of engines) engine.clearScript();
-    assert.deepEqual(statuses(await answers(Array.from({ length: 12 }, () => startCall(gateway, { body: aTask() })))), many(12, 200));
-  });
+  await withVirtualWorld(
+    clock,
+    [
+      upstreamOf(
+        "vllm",
+        engines.map(({ url }) => url),
+      ),
+    ],
+    async ({ gateway, answers }) => {
+      let ejectedMost = 0;
+      for (let round = 0; round < 12; round += 1) {
+        assert.deepEqual(
+          statuses(await answers(Array.from({ length: 12 }, () => startCall(gateway, { body: aTask() })))),
+          many(12, 500),
+        );
+        ejectedMost = Math.max(ejectedMost, (await shownEndpoints(gateway)).filter(({ ejected }) => ejected).length);
+      }
+      assert.equal(ejectedMost, 2);
+      assert.equal(
+        engines.reduce((sum, engine) => sum + engine.ledger().opened, 0),
+        144,
+      );
+      for (const engine of engines) engine.clearScript();
+      assert.deepEqual(
+        statuses(await answers(Array.from({ length: 12 }, () => startCall(gateway, { body: aTask() })))),
+        many(12, 200),
+      );
+    },
+  );
 });

@@ -9,18 +9,31 @@ import { upstreamOf, virtualSim, withVirtualWorld } from "./support/virtual-worl
 // Which endpoint a call goes to, by what the gateway and the engines know. Times on a virtual clock; sockets are real.
 
 const models = (...ids: string[]): string => JSON.stringify({ object: "list", data: ids.map((id) => ({ id })) });
-const gauges = (values: Readonly<Record<string, number>>): string => Object.entries(values).map(([name, value]) => `# TYPE ${name} gauge\n${name}{model_name="m"} ${value}\n`).join("");
+const gauges = (values: Readonly<Record<string, number>>): string =>
+  Object.entries(values)
+    .map(([name, value]) => `# TYPE ${name} gauge\n${name}{model_name="m"} ${value}\n`)
+    .join("");
 
-const PAGE_VLLM = (running: number, kv = 0.1): string => gauges({ "vllm:num_requests_running": running, "vllm:num_requests_waiting": 0, "vllm:kv_cache_usage_perc": kv });
-const PAGE_VLLM_OLD = (running: number): string => gauges({ "vllm:num_requests_running": running, "vllm:num_requests_waiting": 0, "vllm:gpu_cache_usage_perc": 0.1 });
-const PAGE_SGLANG = (running: number): string => gauges({ "sglang:num_running_reqs": running, "sglang:num_queue_reqs": 0, "sglang:token_usage": 0.1 });
-const PAGE_LLAMA = (running: number): string => gauges({ "llamacpp:requests_processing": running, "llamacpp:requests_deferred": 0 });
+const PAGE_VLLM = (running: number, kv = 0.1): string =>
+  gauges({ "vllm:num_requests_running": running, "vllm:num_requests_waiting": 0, "vllm:kv_cache_usage_perc": kv });
+const PAGE_VLLM_OLD = (running: number): string =>
+  gauges({ "vllm:num_requests_running": running, "vllm:num_requests_waiting": 0, "vllm:gpu_cache_usage_perc": 0.1 });
+const PAGE_SGLANG = (running: number): string =>
+  gauges({ "sglang:num_running_reqs": running, "sglang:num_queue_reqs": 0, "sglang:token_usage": 0.1 });
+const PAGE_LLAMA = (running: number): string =>
+  gauges({ "llamacpp:requests_processing": running, "llamacpp:requests_deferred": 0 });
 
-const paged = (metrics: string | number | (() => string | number), names: readonly string[] = ["m"]): Promise<PagedEngine> =>
+const paged = (
+  metrics: string | number | (() => string | number),
+  names: readonly string[] = ["m"],
+): Promise<PagedEngine> =>
   startPagedEngine({ pages: { "/health": "ok", "/v1/models": models(...names), "/metrics": metrics } });
 
 /** Lets a call stay on its engine for a while. */
-const held = (release: (() => void)[]): ((req: unknown, res: Parameters<typeof answerStream>[0]) => void) => (_req, res) => void release.push(() => answerStream(res));
+const held =
+  (release: (() => void)[]): ((req: unknown, res: Parameters<typeof answerStream>[0]) => void) =>
+  (_req, res) =>
+    void release.push(() => answerStream(res));
 
 test("a call goes to the endpoint with the least work by the gateway's count and the engine's report together, and /health shows the parts of each score [10.R2]", async () => {
   const clock = new VirtualClock();
@@ -29,7 +42,11 @@ test("a call goes to the endpoint with the least work by the gateway's count and
   await withVirtualWorld(clock, [upstreamOf("vllm", [busy.url, idle.url])], async ({ gateway, answers, endpoint }) => {
     for (let i = 0; i < 6; i += 1) await answers([startCall(gateway, { body: aTask() })]);
     assert.deepEqual([busy.posts, idle.posts], [0, 6]);
-    const { choice }: { readonly choice: { readonly scores: readonly { readonly id: string; readonly total: number }[] } } = (await gateway.health()).upstreams[0];
+    const {
+      choice,
+    }: { readonly choice: { readonly scores: readonly { readonly id: string; readonly total: number }[] } } = (
+      await gateway.health()
+    ).upstreams[0];
     const ids = { busy: (await endpoint(busy.url)).id, idle: (await endpoint(idle.url)).id };
     const scores = Object.fromEntries(choice.scores.map(({ id, total }) => [id, total]));
     assert.ok((scores[ids.busy] ?? 0) > (scores[ids.idle] ?? 1), JSON.stringify(scores));
@@ -42,7 +59,10 @@ test("pages of vLLM under old and new names, and pages that name nothing or are 
   const clock = new VirtualClock();
   const release: (() => void)[] = [];
   const withHold = async (metrics: (running: number) => string | number): Promise<PagedEngine> => {
-    const engine: PagedEngine = await startPagedEngine({ pages: { "/health": "ok", "/v1/models": models("m"), "/metrics": () => metrics(4 + engine.open) }, onPost: held(release) });
+    const engine: PagedEngine = await startPagedEngine({
+      pages: { "/health": "ok", "/v1/models": models("m"), "/metrics": () => metrics(4 + engine.open) },
+      onPost: held(release),
+    });
     return engine;
   };
   await using fresh = await withHold(PAGE_VLLM);
@@ -50,26 +70,50 @@ test("pages of vLLM under old and new names, and pages that name nothing or are 
   await using foreign = await withHold(PAGE_SGLANG);
   await using missing = await withHold(() => 404);
   const all = [fresh, old, foreign, missing];
-  await withVirtualWorld(clock, [upstreamOf("vllm", all.map(({ url }) => url), { slots: 64 })], async ({ gateway, answers, endpoint }) => {
-    const reports = await Promise.all(all.map(async ({ url }) => (await endpoint(url)).reported));
-    assert.deepEqual(reports.map(({ running }) => running), [4, 4, null, null]);
-    assert.deepEqual(reports.map(({ kv_cache_use }) => kv_cache_use), [0.1, 0.1, null, null]);
-    assert.deepEqual(reports.map((report) => report.missing === null), [true, true, false, false]);
-    const calls = Array.from({ length: 24 }, () => startCall(gateway, { body: aTask() }));
-    await passTimeUntil(clock, "all are there", () => release.length === 24, 5_000);
-    const shares = all.map(({ posts }) => posts);
-    // All are equally busy: taken for idle, the two that do not tell would get four calls each before the others get one.
-    assert.deepEqual(shares, [6, 6, 6, 6]);
-    await passTime(clock, 20_000);
-    release.splice(0).forEach((end) => end());
-    await answers(calls);
-    const warned = gateway.logLines.filter((line) => line.includes("engine.no_load_signal"));
-    assert.equal(warned.length, 2, warned.join("\n"));
-    for (const { port } of [foreign, missing]) assert.equal(warned.filter((line) => line.includes(`:${port}"`)).length, 1);
-  });
+  await withVirtualWorld(
+    clock,
+    [
+      upstreamOf(
+        "vllm",
+        all.map(({ url }) => url),
+        { slots: 64 },
+      ),
+    ],
+    async ({ gateway, answers, endpoint }) => {
+      const reports = await Promise.all(all.map(async ({ url }) => (await endpoint(url)).reported));
+      assert.deepEqual(
+        reports.map(({ running }) => running),
+        [4, 4, null, null],
+      );
+      assert.deepEqual(
+        reports.map(({ kv_cache_use }) => kv_cache_use),
+        [0.1, 0.1, null, null],
+      );
+      assert.deepEqual(
+        reports.map((report) => report.missing === null),
+        [true, true, false, false],
+      );
+      const calls = Array.from({ length: 24 }, () => startCall(gateway, { body: aTask() }));
+      await passTimeUntil(clock, "all are there", () => release.length === 24, 5_000);
+      const shares = all.map(({ posts }) => posts);
+      // All are equally busy: taken for idle, the two that do not tell would get four calls each before the others get one.
+      assert.deepEqual(shares, [6, 6, 6, 6]);
+      await passTime(clock, 20_000);
+      release.splice(0).forEach((end) => end());
+      await answers(calls);
+      const warned = gateway.logLines.filter((line) => line.includes("engine.no_load_signal"));
+      assert.equal(warned.length, 2, warned.join("\n"));
+      for (const { port } of [foreign, missing])
+        assert.equal(warned.filter((line) => line.includes(`:${port}"`)).length, 1);
+    },
+  );
 });
 
-for (const [engine, page] of [["vllm", PAGE_VLLM], ["sglang", PAGE_SGLANG], ["llama.cpp", PAGE_LLAMA]] as const) {
+for (const [engine, page] of [
+  ["vllm", PAGE_VLLM],
+  ["sglang", PAGE_SGLANG],
+  ["llama.cpp", PAGE_LLAMA],
+] as const) {
   test(`an upgrade of ${engine} that renames its metrics loses the signal in the open: the report ages away, our own counts go on, and the new page is read when it can be [10.R2]`, async () => {
     const clock = new VirtualClock();
     let page1: string | number = page(5);
@@ -98,16 +142,21 @@ test("an adapter's name goes only to the endpoints that list it, and a name that
   const clock = new VirtualClock();
   await using plain = await paged(404, ["base"]);
   await using adapted = await paged(404, ["base", "my-lora"]);
-  await withVirtualWorld(clock, [upstreamOf("generic", [plain.url, adapted.url], { models: ["base", "my-lora", "alias"] })], async ({ gateway, answers }) => {
-    const ask = async (model: string, times: number): Promise<void> => {
-      for (let i = 0; i < times; i += 1) assert.equal((await answers([startCall(gateway, { body: aTask({}, { model }) })]))[0]?.status, 200);
-    };
-    await ask("my-lora", 6);
-    assert.deepEqual([plain.posts, adapted.posts], [0, 6]);
-    await ask("base", 4);
-    await ask("alias", 4);
-    assert.deepEqual([plain.posts, adapted.posts], [4, 10]);
-  });
+  await withVirtualWorld(
+    clock,
+    [upstreamOf("generic", [plain.url, adapted.url], { models: ["base", "my-lora", "alias"] })],
+    async ({ gateway, answers }) => {
+      const ask = async (model: string, times: number): Promise<void> => {
+        for (let i = 0; i < times; i += 1)
+          assert.equal((await answers([startCall(gateway, { body: aTask({}, { model }) })]))[0]?.status, 200);
+      };
+      await ask("my-lora", 6);
+      assert.deepEqual([plain.posts, adapted.posts], [0, 6]);
+      await ask("base", 4);
+      await ask("alias", 4);
+      assert.deepEqual([plain.posts, adapted.posts], [4, 10]);
+    },
+  );
 });
 
 test("an endpoint that loads or says that it is unwell is left out with its reason, and used again without anybody's help when it is well [10.R1 10.R5]", async () => {
@@ -115,26 +164,34 @@ test("an endpoint that loads or says that it is unwell is left out with its reas
   let page: string | number = 503;
   await using unwell = await startPagedEngine({ pages: { "/health": () => page, "/v1/models": models("m") } });
   await using well = await paged(404);
-  await withVirtualWorld(clock, [upstreamOf("generic", [unwell.url, well.url])], async ({ gateway, answers, endpoint }) => {
-    const state = await endpoint(unwell.url);
-    assert.deepEqual([state.health, state.health_reason], ["unhealthy", "health page says 503"]);
-    for (let i = 0; i < 4; i += 1) await answers([startCall(gateway, { body: aTask() })]);
-    assert.deepEqual([unwell.posts, well.posts], [0, 4]);
-    page = "ok";
-    await passTimeUntil(clock, "it is well", async () => (await endpoint(unwell.url)).health === "healthy", 3_000);
-    for (let i = 0; i < 4; i += 1) await answers([startCall(gateway, { body: aTask() })]);
-    assert.equal(unwell.posts, 2);
-  });
+  await withVirtualWorld(
+    clock,
+    [upstreamOf("generic", [unwell.url, well.url])],
+    async ({ gateway, answers, endpoint }) => {
+      const state = await endpoint(unwell.url);
+      assert.deepEqual([state.health, state.health_reason], ["unhealthy", "health page says 503"]);
+      for (let i = 0; i < 4; i += 1) await answers([startCall(gateway, { body: aTask() })]);
+      assert.deepEqual([unwell.posts, well.posts], [0, 4]);
+      page = "ok";
+      await passTimeUntil(clock, "it is well", async () => (await endpoint(unwell.url)).health === "healthy", 3_000);
+      for (let i = 0; i < 4; i += 1) await answers([startCall(gateway, { body: aTask() })]);
+      assert.equal(unwell.posts, 2);
+    },
+  );
 });
 
 test("round_robin goes around, whatever the load [10.R2]", async () => {
   const clock = new VirtualClock();
   await using busy = await paged(PAGE_VLLM(3));
   await using idle = await paged(PAGE_VLLM(0));
-  await withVirtualWorld(clock, [upstreamOf("vllm", [busy.url, idle.url], { routing: { policy: "round_robin" } })], async ({ gateway, answers }) => {
-    for (let i = 0; i < 8; i += 1) await answers([startCall(gateway, { body: aTask() })]);
-    assert.deepEqual([busy.posts, idle.posts], [4, 4]);
-  });
+  await withVirtualWorld(
+    clock,
+    [upstreamOf("vllm", [busy.url, idle.url], { routing: { policy: "round_robin" } })],
+    async ({ gateway, answers }) => {
+      for (let i = 0; i < 8; i += 1) await answers([startCall(gateway, { body: aTask() })]);
+      assert.deepEqual([busy.posts, idle.posts], [4, 4]);
+    },
+  );
 });
 
 test("an upstream that accepts and never answers holds up no other: its calls end by its own limit, the other's take as long as alone [80.I9 10.R5]", async () => {
@@ -157,7 +214,12 @@ test("an upstream that accepts and never answers holds up no other: its calls en
     assert.ok(clock.mono() - from <= 1_500, `${clock.mono() - from} ms`);
     assert.equal(well.ledger().finished, 50);
     const ends = await answers(stuck);
-    for (const { status, text } of ends) assert.ok([503, 504].includes(status) && ["UPSTREAM_TIMEOUT", "UPSTREAM_UNAVAILABLE", "QUEUE_TIMEOUT"].includes(errorCodeOf(text) ?? ""), `${status} ${text}`);
+    for (const { status, text } of ends)
+      assert.ok(
+        [503, 504].includes(status) &&
+          ["UPSTREAM_TIMEOUT", "UPSTREAM_UNAVAILABLE", "QUEUE_TIMEOUT"].includes(errorCodeOf(text) ?? ""),
+        `${status} ${text}`,
+      );
     assert.ok(clock.mono() - from <= 45_000, "every wait ended");
     assert.equal(mute.open, 0);
   });

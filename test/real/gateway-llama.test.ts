@@ -30,7 +30,16 @@ after(async () => {
 
 const gatewayFor = (engine: RealEngine, more: Record<string, unknown> = {}): Promise<TestGateway> =>
   startTestGateway({
-    upstreams: [{ id: "real", engine: "llama.cpp", models: [REAL_MODEL], slots: SLOTS, endpoints: [{ url: engine.url }], ...more }],
+    upstreams: [
+      {
+        id: "real",
+        engine: "llama.cpp",
+        models: [REAL_MODEL],
+        slots: SLOTS,
+        endpoints: [{ url: engine.url }],
+        ...more,
+      },
+    ],
     env: { ENGINE_KEY },
   });
 
@@ -48,11 +57,21 @@ function withEngine(name: string, run: (gateway: TestGateway, engine: RealEngine
 
 const asEngineClient = { authorization: `Bearer ${ENGINE_KEY}`, "content-type": "application/json" };
 const messages = [{ role: "user" as const, content: "Name the stations of a railway line." }];
-const chat = (maxTokens: number, stream = true): Record<string, unknown> => ({ model: REAL_MODEL, stream, max_tokens: maxTokens, ignore_eos: true, temperature: 0, messages });
+const chat = (maxTokens: number, stream = true): Record<string, unknown> => ({
+  model: REAL_MODEL,
+  stream,
+  max_tokens: maxTokens,
+  ignore_eos: true,
+  temperature: 0,
+  messages,
+});
 /** More than any test waits for. */
 const ENDLESS = 1_900;
 
-type SlotPage = readonly ({ readonly is_processing: false } | { readonly is_processing: true; readonly id_task: number; readonly params: { readonly max_tokens: number } })[];
+type SlotPage = readonly (
+  | { readonly is_processing: false }
+  | { readonly is_processing: true; readonly id_task: number; readonly params: { readonly max_tokens: number } }
+)[];
 
 interface BusySlot {
   /** Counts up as the engine takes requests in. */
@@ -62,12 +81,25 @@ interface BusySlot {
 
 async function busySlots(engine: RealEngine): Promise<BusySlot[]> {
   const slots = (await (await fetch(`${engine.url}/slots`, { headers: asEngineClient })).json()) as SlotPage;
-  return slots.flatMap((slot) => (slot.is_processing ? [{ task: slot.id_task, maxTokens: slot.params.max_tokens }] : []));
+  return slots.flatMap((slot) =>
+    slot.is_processing ? [{ task: slot.id_task, maxTokens: slot.params.max_tokens }] : [],
+  );
 }
 
 const untilBusy = (engine: RealEngine, maxTokens: number): Promise<unknown> =>
-  eventually(`the engine works on the call of ${maxTokens} tokens`, () => busySlots(engine), (slots) => slots.some((slot) => slot.maxTokens === maxTokens), ENGINE_MS);
-const untilIdle = (engine: RealEngine): Promise<unknown> => eventually("all the engine's slots are free", () => busySlots(engine), (slots) => slots.length === 0, ENGINE_MS);
+  eventually(
+    `the engine works on the call of ${maxTokens} tokens`,
+    () => busySlots(engine),
+    (slots) => slots.some((slot) => slot.maxTokens === maxTokens),
+    ENGINE_MS,
+  );
+const untilIdle = (engine: RealEngine): Promise<unknown> =>
+  eventually(
+    "all the engine's slots are free",
+    () => busySlots(engine),
+    (slots) => slots.length === 0,
+    ENGINE_MS,
+  );
 
 async function engineMetric(engine: RealEngine, name: string): Promise<number> {
   const page = await (await fetch(`${engine.url}/metrics`, { headers: asEngineClient })).text();
@@ -97,7 +129,14 @@ interface UpstreamHealth {
   readonly in_use: { readonly interactive: number };
   readonly lingering: number;
   readonly queue: { readonly waiting: { readonly interactive: number; readonly batch: number } };
-  readonly endpoints: readonly { readonly lingering: number; readonly reported: { readonly running: number | null; readonly waiting: number | null; readonly kv_cache_use: number | null } }[];
+  readonly endpoints: readonly {
+    readonly lingering: number;
+    readonly reported: {
+      readonly running: number | null;
+      readonly waiting: number | null;
+      readonly kv_cache_use: number | null;
+    };
+  }[];
 }
 
 async function upstreamOf(from: TestGateway): Promise<UpstreamHealth> {
@@ -106,97 +145,147 @@ async function upstreamOf(from: TestGateway): Promise<UpstreamHealth> {
   return upstreams[0];
 }
 
-withEngine("a real engine's stream reaches the official OpenAI client event by event, with its usage [10.X1 10.X4]", async (gw) => {
-  const openai = new OpenAI({ baseURL: `${gw.url}/v1`, apiKey: gw.keys.client, maxRetries: 0 });
-  const stream = await openai.chat.completions.create({ model: REAL_MODEL, messages, max_tokens: 8, stream: true, stream_options: { include_usage: true } });
-  let events = 0;
-  let text = "";
-  let finish: string | null | undefined;
-  let usage: OpenAI.CompletionUsage | null | undefined;
-  for await (const chunk of stream) {
-    events += 1;
-    text += chunk.choices[0]?.delta.content ?? "";
-    finish = chunk.choices[0]?.finish_reason ?? finish;
-    usage = chunk.usage ?? usage;
-  }
-  assert.ok(events > 4 && text.length > 0);
-  assert.ok(finish === "length" || finish === "stop");
-  const completion = usage?.completion_tokens;
-  assert.ok(completion !== undefined && completion > 0);
-  const [record] = await eventually("the audit event", async () => (await gw.audit()).records, (records) => records.length > 0);
-  assert.deepEqual([record?.outcome, record?.completionTokens], ["ok", completion]);
-});
+withEngine(
+  "a real engine's stream reaches the official OpenAI client event by event, with its usage [10.X1 10.X4]",
+  async (gw) => {
+    const openai = new OpenAI({ baseURL: `${gw.url}/v1`, apiKey: gw.keys.client, maxRetries: 0 });
+    const stream = await openai.chat.completions.create({
+      model: REAL_MODEL,
+      messages,
+      max_tokens: 8,
+      stream: true,
+      stream_options: { include_usage: true },
+    });
+    let events = 0;
+    let text = "";
+    let finish: string | null | undefined;
+    let usage: OpenAI.CompletionUsage | null | undefined;
+    for await (const chunk of stream) {
+      events += 1;
+      text += chunk.choices[0]?.delta.content ?? "";
+      finish = chunk.choices[0]?.finish_reason ?? finish;
+      usage = chunk.usage ?? usage;
+    }
+    assert.ok(events > 4 && text.length > 0);
+    assert.ok(finish === "length" || finish === "stop");
+    const completion = usage?.completion_tokens;
+    assert.ok(completion !== undefined && completion > 0);
+    const [record] = await eventually(
+      "the audit event",
+      async () => (await gw.audit()).records,
+      (records) => records.length > 0,
+    );
+    assert.deepEqual([record?.outcome, record?.completionTokens], ["ok", completion]);
+  },
+);
 
 withEngine("a real engine with a key gets the upstream's own, never the client's [10.X2]", async (gw, engine) => {
-  const withClientKey = await fetch(`${engine.url}/v1/chat/completions`, { method: "POST", headers: { ...gw.auth, "content-type": "application/json" }, body: JSON.stringify(chat(1)) });
+  const withClientKey = await fetch(`${engine.url}/v1/chat/completions`, {
+    method: "POST",
+    headers: { ...gw.auth, "content-type": "application/json" },
+    body: JSON.stringify(chat(1)),
+  });
   assert.equal(withClientKey.status, 401);
   const answer = await call(gw, { body: chat(1, false) });
   assert.equal(answer.status, 200, answer.text);
 });
 
-withEngine("in a real engine batch holds no more than batch_max, and waiting interactive calls go before waiting batch [10.A2]", async (gw, engine) => {
-  const taken = new Map<number, number>();
-  let batchAtOnce = 0;
-  const isBatch = (maxTokens: number): boolean => maxTokens < 30;
-  {
-    await using samples = sampling(async () => {
-      const slots = await busySlots(engine);
-      for (const slot of slots) taken.set(slot.maxTokens, slot.task);
-      batchAtOnce = Math.max(batchAtOnce, slots.filter((slot) => isBatch(slot.maxTokens)).length);
-    });
-    const first = startCall(gw, { body: chat(29), class: "batch" });
-    await untilBusy(engine, 29);
-    const people = startCall(gw, { body: chat(48) });
-    await untilBusy(engine, 48);
-    const batch = [21, 22].map((tokens) => startCall(gw, { body: chat(tokens), class: "batch" }));
-    await eventually("batch waits", () => upstreamOf(gw), (upstream) => upstream.queue.waiting.batch === 2);
-    const waiting = [31, 32].map((tokens) => startCall(gw, { body: chat(tokens) }));
-    const answers = await Promise.all([first, people, ...batch, ...waiting].map(({ answer }) => answer));
-    for (const answer of answers) assert.equal(answer.status, 200, answer.text);
-    // The slot that batch may not have was free for people, whatever batch waited.
-    assert.equal(answers[1]?.queueMs, 0);
-    assert.ok(samples.count() > 0);
-  }
-  assert.equal(batchAtOnce, 1);
-  const order = [29, 48, 31, 32, 21, 22];
-  assert.deepEqual([...taken].toSorted(([, a], [, b]) => a - b).map(([tokens]) => tokens).filter((tokens) => order.includes(tokens)), order);
-  const { records } = await gw.audit();
-  const started = records.slice(-order.length).toSorted((a, b) => a.time + (a.queueMs ?? 0) - b.time - (b.queueMs ?? 0));
-  assert.deepEqual(started.map((record) => record.class), ["batch", "interactive", "interactive", "interactive", "batch", "batch"]);
-});
+withEngine(
+  "in a real engine batch holds no more than batch_max, and waiting interactive calls go before waiting batch [10.A2]",
+  async (gw, engine) => {
+    const taken = new Map<number, number>();
+    let batchAtOnce = 0;
+    const isBatch = (maxTokens: number): boolean => maxTokens < 30;
+    {
+      await using samples = sampling(async () => {
+        const slots = await busySlots(engine);
+        for (const slot of slots) taken.set(slot.maxTokens, slot.task);
+        batchAtOnce = Math.max(batchAtOnce, slots.filter((slot) => isBatch(slot.maxTokens)).length);
+      });
+      const first = startCall(gw, { body: chat(29), class: "batch" });
+      await untilBusy(engine, 29);
+      const people = startCall(gw, { body: chat(48) });
+      await untilBusy(engine, 48);
+      const batch = [21, 22].map((tokens) => startCall(gw, { body: chat(tokens), class: "batch" }));
+      await eventually(
+        "batch waits",
+        () => upstreamOf(gw),
+        (upstream) => upstream.queue.waiting.batch === 2,
+      );
+      const waiting = [31, 32].map((tokens) => startCall(gw, { body: chat(tokens) }));
+      const answers = await Promise.all([first, people, ...batch, ...waiting].map(({ answer }) => answer));
+      for (const answer of answers) assert.equal(answer.status, 200, answer.text);
+      // The slot that batch may not have was free for people, whatever batch waited.
+      assert.equal(answers[1]?.queueMs, 0);
+      assert.ok(samples.count() > 0);
+    }
+    assert.equal(batchAtOnce, 1);
+    const order = [29, 48, 31, 32, 21, 22];
+    assert.deepEqual(
+      [...taken]
+        .toSorted(([, a], [, b]) => a - b)
+        .map(([tokens]) => tokens)
+        .filter((tokens) => order.includes(tokens)),
+      order,
+    );
+    const { records } = await gw.audit();
+    const started = records
+      .slice(-order.length)
+      .toSorted((a, b) => a.time + (a.queueMs ?? 0) - b.time - (b.queueMs ?? 0));
+    assert.deepEqual(
+      started.map((record) => record.class),
+      ["batch", "interactive", "interactive", "interactive", "batch", "batch"],
+    );
+  },
+);
 
-withEngine("the metrics that a real engine names are shown, and what it does not name is absent [10.O2]", async (gw, engine) => {
-  const stream = startCall(gw, { body: chat(ENDLESS) });
-  await untilBusy(engine, ENDLESS);
-  const asOperator = { authorization: `Bearer ${gw.keys.operator}` };
-  const valueOf = (page: string, name: string): string | undefined => new RegExp(`^yardmaster_${name}\\{[^}]*upstream="real"[^}]*\\} (\\S+)$`, "m").exec(page)?.[1];
-  const page = await eventually(
-    "the engine's own count",
-    async () => (await fetch(`${gw.url}/metrics`, { headers: asOperator })).text(),
-    (text) => valueOf(text, "engine_running") === "1",
-    ENGINE_MS,
-  );
-  assert.equal(valueOf(page, "engine_waiting"), "0");
-  assert.equal(valueOf(page, "engine_kv_cache_use_ratio"), undefined);
-  const reported = (await upstreamOf(gw)).endpoints[0]?.reported;
-  assert.deepEqual([reported?.running, reported?.waiting, reported?.kv_cache_use], [1, 0, null]);
-  stream.leave();
-  await untilIdle(engine);
-});
+withEngine(
+  "the metrics that a real engine names are shown, and what it does not name is absent [10.O2]",
+  async (gw, engine) => {
+    const stream = startCall(gw, { body: chat(ENDLESS) });
+    await untilBusy(engine, ENDLESS);
+    const asOperator = { authorization: `Bearer ${gw.keys.operator}` };
+    const valueOf = (page: string, name: string): string | undefined =>
+      new RegExp(`^yardmaster_${name}\\{[^}]*upstream="real"[^}]*\\} (\\S+)$`, "m").exec(page)?.[1];
+    const page = await eventually(
+      "the engine's own count",
+      async () => (await fetch(`${gw.url}/metrics`, { headers: asOperator })).text(),
+      (text) => valueOf(text, "engine_running") === "1",
+      ENGINE_MS,
+    );
+    assert.equal(valueOf(page, "engine_waiting"), "0");
+    assert.equal(valueOf(page, "engine_kv_cache_use_ratio"), undefined);
+    const reported = (await upstreamOf(gw)).endpoints[0]?.reported;
+    assert.deepEqual([reported?.running, reported?.waiting, reported?.kv_cache_use], [1, 0, null]);
+    stream.leave();
+    await untilIdle(engine);
+  },
+);
 
-withEngine("a client that leaves a stream frees the real engine's slot long before the answer would have ended [10.A5]", async (gw, engine) => {
-  const before = await engineMetric(engine, "llamacpp:tokens_predicted_total");
-  const stream = startCall(gw, { body: chat(ENDLESS) });
-  await stream.received('"content":"');
-  await untilBusy(engine, ENDLESS);
-  stream.leave();
-  await untilIdle(engine);
-  const upstream = await eventually("the slot is free", () => upstreamOf(gw), (seen) => seen.in_use.interactive === 0);
-  assert.equal(upstream.lingering, 0);
-  assert.ok((await engineMetric(engine, "llamacpp:tokens_predicted_total")) - before < ENDLESS);
-  const last = await eventually("the audit event", async () => (await gw.audit()).records.at(-1), (record) => record?.outcome === "client_aborted");
-  assert.equal(last?.status, 499);
-});
+withEngine(
+  "a client that leaves a stream frees the real engine's slot long before the answer would have ended [10.A5]",
+  async (gw, engine) => {
+    const before = await engineMetric(engine, "llamacpp:tokens_predicted_total");
+    const stream = startCall(gw, { body: chat(ENDLESS) });
+    await stream.received('"content":"');
+    await untilBusy(engine, ENDLESS);
+    stream.leave();
+    await untilIdle(engine);
+    const upstream = await eventually(
+      "the slot is free",
+      () => upstreamOf(gw),
+      (seen) => seen.in_use.interactive === 0,
+    );
+    assert.equal(upstream.lingering, 0);
+    assert.ok((await engineMetric(engine, "llamacpp:tokens_predicted_total")) - before < ENDLESS);
+    const last = await eventually(
+      "the audit event",
+      async () => (await gw.audit()).records.at(-1),
+      (record) => record?.outcome === "client_aborted",
+    );
+    assert.equal(last?.status, 499);
+  },
+);
 
 withEngine(
   "a real engine that works on for a client that left keeps its slot, shown as lingering, until it is seen free; its own queue stays empty while calls wait in ours [10.A5b]",
@@ -207,16 +296,32 @@ withEngine(
     const abandoned = startCall(gw, { body: chat(64, false) });
     await untilBusy(engine, 64);
     const waiting = [3, 4].map((tokens) => startCall(gw, { body: chat(tokens) }));
-    await eventually("two calls wait", () => upstreamOf(gw), (upstream) => upstream.queue.waiting.interactive === 2);
+    await eventually(
+      "two calls wait",
+      () => upstreamOf(gw),
+      (upstream) => upstream.queue.waiting.interactive === 2,
+    );
     {
-      await using samples = sampling(async () => void deferred.add(await engineMetric(engine, "llamacpp:requests_deferred")));
+      await using samples = sampling(
+        async () => void deferred.add(await engineMetric(engine, "llamacpp:requests_deferred")),
+      );
       abandoned.leave();
-      const upstream = await eventually("the slot lingers", () => upstreamOf(gw), (seen) => seen.lingering === 1);
+      const upstream = await eventually(
+        "the slot lingers",
+        () => upstreamOf(gw),
+        (seen) => seen.lingering === 1,
+      );
       assert.equal(upstream.endpoints[0]?.lingering, 1);
       assert.equal(upstream.queue.waiting.interactive, 2);
       assert.equal(await gw.metric('yardmaster_lingering{upstream="real"}'), 1);
-      assert.ok((await busySlots(engine)).some((slot) => slot.maxTokens === 64), "the engine works on for the client that left");
-      assert.deepEqual(waiting.map(({ status }) => status), [0, 0]);
+      assert.ok(
+        (await busySlots(engine)).some((slot) => slot.maxTokens === 64),
+        "the engine works on for the client that left",
+      );
+      assert.deepEqual(
+        waiting.map(({ status }) => status),
+        [0, 0],
+      );
 
       for (const { answer } of waiting) assert.equal((await answer).status, 200);
       assert.ok(samples.count() > 0);
@@ -229,21 +334,37 @@ withEngine(
   },
 );
 
-withEngine("a real engine's own refusals pass as it wrote them: no embeddings, and a prompt that is too long", async (gw, engine) => {
-  const cases = [
-    { path: "/v1/embeddings", body: { model: REAL_MODEL, input: "a" }, status: 501, type: "not_supported_error" },
-    { path: "/v1/chat/completions", body: { ...chat(1), messages: [{ role: "user", content: "wagon ".repeat(4_000) }] }, status: 400, type: "exceed_context_size_error" },
-  ];
-  for (const { path, body, status, type } of cases) {
-    const direct = await fetch(engine.url + path, { method: "POST", headers: asEngineClient, body: JSON.stringify(body) });
-    const answer = await call(gw, { path, body });
-    assert.equal(answer.status, status);
-    assert.equal(JSON.parse(answer.text).error.type, type);
-    assert.deepEqual([answer.status, JSON.parse(answer.text)], [direct.status, await direct.json()]);
-    const last = await eventually("the audit event", async () => (await gw.audit()).records.at(-1), (record) => record?.status === status);
-    assert.equal(last?.outcome, "engine_error");
-  }
-});
+withEngine(
+  "a real engine's own refusals pass as it wrote them: no embeddings, and a prompt that is too long",
+  async (gw, engine) => {
+    const cases = [
+      { path: "/v1/embeddings", body: { model: REAL_MODEL, input: "a" }, status: 501, type: "not_supported_error" },
+      {
+        path: "/v1/chat/completions",
+        body: { ...chat(1), messages: [{ role: "user", content: "wagon ".repeat(4_000) }] },
+        status: 400,
+        type: "exceed_context_size_error",
+      },
+    ];
+    for (const { path, body, status, type } of cases) {
+      const direct = await fetch(engine.url + path, {
+        method: "POST",
+        headers: asEngineClient,
+        body: JSON.stringify(body),
+      });
+      const answer = await call(gw, { path, body });
+      assert.equal(answer.status, status);
+      assert.equal(JSON.parse(answer.text).error.type, type);
+      assert.deepEqual([answer.status, JSON.parse(answer.text)], [direct.status, await direct.json()]);
+      const last = await eventually(
+        "the audit event",
+        async () => (await gw.audit()).records.at(-1),
+        (record) => record?.status === status,
+      );
+      assert.equal(last?.outcome, "engine_error");
+    }
+  },
+);
 
 test("a real engine that is killed inside a stream is an error event and a broken connection, audited as cut, never a clean end [10.X5]", async (t) => {
   const own = await startRealLlama(ENGINE);
@@ -263,7 +384,11 @@ test("a real engine that is killed inside a stream is an error event and a broke
     const events = answer.text.split("\n\n").filter((event) => event !== "");
     assert.equal(JSON.parse(events.at(-1)?.replace("data: ", "") ?? "").error.code, "UPSTREAM_ERROR");
     assert.ok(!answer.text.includes("[DONE]"));
-    const last = await eventually("the audit event", async () => (await gw.audit()).records.at(-1), (record) => record !== undefined);
+    const last = await eventually(
+      "the audit event",
+      async () => (await gw.audit()).records.at(-1),
+      (record) => record !== undefined,
+    );
     assert.equal(last?.outcome, "upstream_truncated");
     const next = await call(gw, { body: chat(1) });
     assert.ok(next.status === 502 || next.status === 503, `${next.status} ${next.text}`);

@@ -16,7 +16,12 @@ const END_MS = 30_000;
 
 test("a newcomer's first run with a real engine: the printed command gets a streamed answer, and one Ctrl-C ends it all", async (t) => {
   const home = await mkdtemp(join(tmpdir(), "yardmaster-up-"));
-  const up = watch(spawn(PROGRAM, ["up", "--real-engine", "--listen", "127.0.0.1:0"], { cwd: home, stdio: ["ignore", "pipe", "pipe"] }));
+  const up = watch(
+    spawn(PROGRAM, ["up", "--real-engine", "--listen", "127.0.0.1:0"], {
+      cwd: home,
+      stdio: ["ignore", "pipe", "pipe"],
+    }),
+  );
   try {
     await up.state.until("the welcome", () => up.out.includes("Ctrl-C") || up.exited, START_MS);
     const missing = /the real engine can't be had here: (.*)/.exec(up.err)?.[1];
@@ -31,7 +36,11 @@ test("a newcomer's first run with a real engine: the printed command gets a stre
     const line = up.out.split("\n").find((text) => text.startsWith("curl "));
     assert.ok(line !== undefined, up.out);
     const curl = watch(spawn("/bin/sh", ["-c", `exec ${line}`], { stdio: ["ignore", "pipe", "pipe"] }));
-    await curl.state.until("words of the engine", () => /^data: .*"content":"[^"]/m.test(curl.out) || curl.exited, ANSWER_MS);
+    await curl.state.until(
+      "words of the engine",
+      () => /^data: .*"content":"[^"]/m.test(curl.out) || curl.exited,
+      ANSWER_MS,
+    );
     curl.child.kill("SIGINT");
     assert.match(curl.out, /^data: .*"content":"[^"]/m, curl.err);
 

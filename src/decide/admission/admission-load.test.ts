@@ -40,7 +40,13 @@ function closedLoop(simulation: PoolSimulation, count: number, over: Partial<Arr
 }
 
 /** Arrivals at an even pace; the answers are counted. */
-function paced(simulation: PoolSimulation, perSecond: number, forMs: number, over: Partial<Arrival>, holdMs: number): Tally {
+function paced(
+  simulation: PoolSimulation,
+  perSecond: number,
+  forMs: number,
+  over: Partial<Arrival>,
+  holdMs: number,
+): Tally {
   const tally: Tally = { served: 0, expired: 0, refused: 0, waits: [] };
   const client: SimulatedClient = {
     onAdmitted: (_, waitedMs) => {
@@ -61,16 +67,60 @@ function paced(simulation: PoolSimulation, perSecond: number, forMs: number, ove
 }
 
 describe("the share of lower classes under endless higher load", () => {
-  const rows: { name: string; limits: Partial<PoolLimits>; share: number; interactiveMs: number; batchMs: number; hours: number }[] = [
-    { name: "one slot, short requests", limits: { slots: 1, batchMax: 1 }, share: 0.05, interactiveMs: 200, batchMs: 200, hours: 2 },
-    { name: "one slot, batch requests much longer than people's", limits: { slots: 1, batchMax: 1 }, share: 0.05, interactiveMs: 2_000, batchMs: 60_000, hours: 60 },
-    { name: "two slots, a tenth", limits: { slots: 2, batchMax: 1 }, share: 0.1, interactiveMs: 1_000, batchMs: 3_000, hours: 4 },
-    { name: "16 slots, less than a slot's worth", limits: { slots: 16, batchMax: 8 }, share: 0.05, interactiveMs: 4_000, batchMs: 4_000, hours: 3 },
-    { name: "64 slots, several slots' worth", limits: { slots: 64, batchMax: 32 }, share: 0.1, interactiveMs: 8_000, batchMs: 20_000, hours: 3 },
+  const rows: {
+    name: string;
+    limits: Partial<PoolLimits>;
+    share: number;
+    interactiveMs: number;
+    batchMs: number;
+    hours: number;
+  }[] = [
+    {
+      name: "one slot, short requests",
+      limits: { slots: 1, batchMax: 1 },
+      share: 0.05,
+      interactiveMs: 200,
+      batchMs: 200,
+      hours: 2,
+    },
+    {
+      name: "one slot, batch requests much longer than people's",
+      limits: { slots: 1, batchMax: 1 },
+      share: 0.05,
+      interactiveMs: 2_000,
+      batchMs: 60_000,
+      hours: 60,
+    },
+    {
+      name: "two slots, a tenth",
+      limits: { slots: 2, batchMax: 1 },
+      share: 0.1,
+      interactiveMs: 1_000,
+      batchMs: 3_000,
+      hours: 4,
+    },
+    {
+      name: "16 slots, less than a slot's worth",
+      limits: { slots: 16, batchMax: 8 },
+      share: 0.05,
+      interactiveMs: 4_000,
+      batchMs: 4_000,
+      hours: 3,
+    },
+    {
+      name: "64 slots, several slots' worth",
+      limits: { slots: 64, batchMax: 32 },
+      share: 0.1,
+      interactiveMs: 8_000,
+      batchMs: 20_000,
+      hours: 3,
+    },
   ];
   for (const row of rows) {
     test(`waiting batch gets its share of the slots' time, and no more: ${row.name} [10.A2b]`, () => {
-      const simulation = new PoolSimulation(someLimits({ ...row.limits, batchMinShare: row.share, queueTimeoutMs: FOREVER }));
+      const simulation = new PoolSimulation(
+        someLimits({ ...row.limits, batchMinShare: row.share, queueTimeoutMs: FOREVER }),
+      );
       const slots = row.limits.slots ?? 1;
       closedLoop(simulation, slots + 8, {}, row.interactiveMs);
       closedLoop(simulation, 40, { class: "batch" }, row.batchMs);
@@ -81,7 +131,9 @@ describe("the share of lower classes under endless higher load", () => {
   }
 
   test("system and batch each get the share when interactive never ends [10.A2b 10.A8]", () => {
-    const simulation = new PoolSimulation(someLimits({ slots: 8, batchMax: 4, batchMinShare: 0.05, queueTimeoutMs: FOREVER }));
+    const simulation = new PoolSimulation(
+      someLimits({ slots: 8, batchMax: 4, batchMinShare: 0.05, queueTimeoutMs: FOREVER }),
+    );
     closedLoop(simulation, 20, {}, 1_000);
     closedLoop(simulation, 10, { class: "system" }, 1_000);
     closedLoop(simulation, 10, { class: "batch" }, 1_000);
@@ -115,9 +167,14 @@ describe("the share of lower classes under endless higher load", () => {
       const simulation = new PoolSimulation(someLimits({ slots: 2, batchMax: 1, batchMinShare: 0.05, queueMax: 40 }));
       const interactive = paced(simulation, 2.2, 600_000, {}, 1_000);
       const tally: Tally = { served: 0, expired: 0, refused: 0, waits: [] };
-      const client: SimulatedClient = { onAdmitted: () => 1_000, onEnded: () => void (tally.served += 1), onGone: () => void (tally.expired += 1) };
+      const client: SimulatedClient = {
+        onAdmitted: () => 1_000,
+        onEnded: () => void (tally.served += 1),
+        onGone: () => void (tally.expired += 1),
+      };
       simulation.run(5_000);
-      for (let index = 0; index < batch; index += 1) simulation.send({ class: "batch", deadline: asMono(simulation.now + 300_000) }, client);
+      for (let index = 0; index < batch; index += 1)
+        simulation.send({ class: "batch", deadline: asMono(simulation.now + 300_000) }, client);
       simulation.run(700_000);
       return { interactive, batch: tally };
     };
@@ -141,7 +198,10 @@ describe("overload", () => {
       const { waiting } = simulation.pool.view();
       assert.ok(waiting.interactive + waiting.system + waiting.batch <= 100);
     }
-    assert.ok((interactive.served + simulation.pool.view().inUse.interactive) / 6_000 >= 0.999, `${interactive.served}`);
+    assert.ok(
+      (interactive.served + simulation.pool.view().inUse.interactive) / 6_000 >= 0.999,
+      `${interactive.served}`,
+    );
     assert.ok(interactive.served + system.served + batch.served >= 0.95 * 16 * 600);
     assert.ok(batch.refused + batch.expired > 0.9 * 66_000);
     assert.ok(batch.served > 0.04 * 16 * 600, "its share still reaches batch");
@@ -155,15 +215,25 @@ describe("overload", () => {
     const simulation = new PoolSimulation(someLimits({ slots: 10, queueMax: 100 }));
     // 10 a second can be served, 100 come: 90 of the hog, and 10/9 each of nine others, a little above a tenth of 10.
     const hog = paced(simulation, 90, 600_000, { key: "hog" }, 1_000);
-    const others = Array.from({ length: 9 }, (_, index) => paced(simulation, 10 / 9, 600_000, { key: `k${index}` }, 1_000));
+    const others = Array.from({ length: 9 }, (_, index) =>
+      paced(simulation, 10 / 9, 600_000, { key: `k${index}` }, 1_000),
+    );
     simulation.run(640_000);
     for (const other of others) assert.ok(other.served >= 0.9 * 600, `${other.served}`);
     assert.ok(hog.served > 0, "and the hog has the rest");
   });
 
   test("among 10,000 waiting, each decision is right and what left leaves nothing behind", () => {
-    const pool = new AdmissionPool(someLimits({ slots: 1, queueMax: 10_000, queueBytesMax: 1e9, queueTimeoutMs: FOREVER }), openRoom, asMono(0));
-    for (let id = 0; id <= 10_000; id += 1) assert.notEqual(pool.arrive(anArrival(id, { key: `k${id % 500}`, group: `g${id % 3}` }), asMono(0)).kind, "refused");
+    const pool = new AdmissionPool(
+      someLimits({ slots: 1, queueMax: 10_000, queueBytesMax: 1e9, queueTimeoutMs: FOREVER }),
+      openRoom,
+      asMono(0),
+    );
+    for (let id = 0; id <= 10_000; id += 1)
+      assert.notEqual(
+        pool.arrive(anArrival(id, { key: `k${id % 500}`, group: `g${id % 3}` }), asMono(0)).kind,
+        "refused",
+      );
     assert.equal(pool.arrive(anArrival(20_000, { key: "k1" }), asMono(0)).kind, "refused");
     for (let id = 5_001; id <= 10_000; id += 1) assert.ok(pool.cancel(id, asMono(1)));
     let running = 0;
@@ -178,10 +248,20 @@ describe("overload", () => {
 });
 
 describe("fairness between keys, by properties", () => {
-  const backlogs = fc.array(fc.record({ count: fc.integer({ min: 1, max: 30 }), weight: fc.constantFrom(0.5, 1, 2, 3, 7) }), { minLength: 1, maxLength: 6 });
+  const backlogs = fc.array(
+    fc.record({ count: fc.integer({ min: 1, max: 30 }), weight: fc.constantFrom(0.5, 1, 2, 3, 7) }),
+    { minLength: 1, maxLength: 6 },
+  );
 
-  function crowd(keys: readonly { count: number; weight: number }[], name: RequestClass): { pool: AdmissionPool; owner: Map<number, number> } {
-    const pool = new AdmissionPool(someLimits({ slots: 1, batchMax: 1, queueMax: 1_000, queueTimeoutMs: FOREVER }), openRoom, asMono(0));
+  function crowd(
+    keys: readonly { count: number; weight: number }[],
+    name: RequestClass,
+  ): { pool: AdmissionPool; owner: Map<number, number> } {
+    const pool = new AdmissionPool(
+      someLimits({ slots: 1, batchMax: 1, queueMax: 1_000, queueTimeoutMs: FOREVER }),
+      openRoom,
+      asMono(0),
+    );
     const owner = new Map<number, number>();
     let id = 0;
     pool.arrive(anArrival(id, { class: name }), asMono(0));
@@ -201,18 +281,24 @@ describe("fairness between keys, by properties", () => {
 
   test("a single request waits for at most one turn of each key that waits, whatever their backlog and weight [10.A3]", () => {
     fc.assert(
-      fc.property(backlogs, fc.nat(60), fc.constantFrom<RequestClass>("interactive", "system", "batch"), (keys, servedBefore, name) => {
-        const { pool, owner } = crowd(keys, name);
-        let running = 0;
-        for (let turn = 0; turn < servedBefore && pool.view().waiting[name] > 1; turn += 1) running = serve(pool, running);
-        pool.arrive(anArrival(9_999, { class: name, key: "single" }), asMono(0));
-        const turns = new Map<number, number>();
-        for (running = serve(pool, running); running !== 9_999; running = serve(pool, running)) {
-          const key = owner.get(running) ?? -1;
-          turns.set(key, (turns.get(key) ?? 0) + 1);
-        }
-        for (const count of turns.values()) assert.equal(count, 1);
-      }),
+      fc.property(
+        backlogs,
+        fc.nat(60),
+        fc.constantFrom<RequestClass>("interactive", "system", "batch"),
+        (keys, servedBefore, name) => {
+          const { pool, owner } = crowd(keys, name);
+          let running = 0;
+          for (let turn = 0; turn < servedBefore && pool.view().waiting[name] > 1; turn += 1)
+            running = serve(pool, running);
+          pool.arrive(anArrival(9_999, { class: name, key: "single" }), asMono(0));
+          const turns = new Map<number, number>();
+          for (running = serve(pool, running); running !== 9_999; running = serve(pool, running)) {
+            const key = owner.get(running) ?? -1;
+            turns.set(key, (turns.get(key) ?? 0) + 1);
+          }
+          for (const count of turns.values()) assert.equal(count, 1);
+        },
+      ),
       { numRuns: 150 },
     );
   });
@@ -228,7 +314,11 @@ describe("fairness between keys, by properties", () => {
           const key = owner.get(running) ?? -1;
           served[key] = (served[key] ?? 0) + 1;
           const normal = keys.map(({ weight }, index) => (served[index] ?? 0) / weight);
-          keys.forEach((a, i) => keys.forEach((b, j) => assert.ok((normal[i] ?? 0) - (normal[j] ?? 0) <= 1 / a.weight + 1 / b.weight + 1e-9)));
+          keys.forEach((a, i) =>
+            keys.forEach((b, j) =>
+              assert.ok((normal[i] ?? 0) - (normal[j] ?? 0) <= 1 / a.weight + 1 / b.weight + 1e-9),
+            ),
+          );
         }
       }),
       { numRuns: 150 },
@@ -237,19 +327,26 @@ describe("fairness between keys, by properties", () => {
 
   test("a position told when nobody comes after is the true order of service [10.A4]", () => {
     fc.assert(
-      fc.property(fc.array(fc.record({ key: fc.nat(4), cancelled: fc.boolean() }), { minLength: 1, maxLength: 40 }), fc.nat(10), (requests, servedBefore) => {
-        const pool = new AdmissionPool(someLimits({ slots: 1 }), openRoom, asMono(0));
-        const weights = [1, 1, 2, 2, 4];
-        requests.forEach(({ key }, id) => pool.arrive(anArrival(id, { key: `k${key}`, weight: weights[key] ?? 1 }), asMono(0)));
-        let running = 0;
-        for (let turn = 0; turn < servedBefore && pool.view().waiting.interactive > 0; turn += 1) running = serve(pool, running);
-        requests.forEach(({ cancelled }, id) => cancelled && pool.cancel(id, asMono(0)));
-        const told = requests.map((_, id) => pool.position(id));
-        for (let place = 1; pool.view().waiting.interactive > 0; place += 1) {
-          running = serve(pool, running);
-          assert.ok((told[running] ?? 0) <= place, `told ${told[running]}, was ${place}`);
-        }
-      }),
+      fc.property(
+        fc.array(fc.record({ key: fc.nat(4), cancelled: fc.boolean() }), { minLength: 1, maxLength: 40 }),
+        fc.nat(10),
+        (requests, servedBefore) => {
+          const pool = new AdmissionPool(someLimits({ slots: 1 }), openRoom, asMono(0));
+          const weights = [1, 1, 2, 2, 4];
+          requests.forEach(({ key }, id) =>
+            pool.arrive(anArrival(id, { key: `k${key}`, weight: weights[key] ?? 1 }), asMono(0)),
+          );
+          let running = 0;
+          for (let turn = 0; turn < servedBefore && pool.view().waiting.interactive > 0; turn += 1)
+            running = serve(pool, running);
+          requests.forEach(({ cancelled }, id) => cancelled && pool.cancel(id, asMono(0)));
+          const told = requests.map((_, id) => pool.position(id));
+          for (let place = 1; pool.view().waiting.interactive > 0; place += 1) {
+            running = serve(pool, running);
+            assert.ok((told[running] ?? 0) <= place, `told ${told[running]}, was ${place}`);
+          }
+        },
+      ),
       { numRuns: 200 },
     );
   });

@@ -31,7 +31,8 @@ class ReferencePool {
     }
     const full = this.#makeSpace(arrival);
     if (full !== undefined) return `refused ${full}`;
-    if (!this.#of(arrival.class).some((other) => other.arrival.key === arrival.key)) this.#fair[arrival.class].start(arrival.key);
+    if (!this.#of(arrival.class).some((other) => other.arrival.key === arrival.key))
+      this.#fair[arrival.class].start(arrival.key);
     const timeoutAt = this.now + this.limits.queueTimeoutMs[arrival.class];
     this.waiting.push({ arrival, arrivedAt: this.now, expiresAt: Math.min(timeoutAt, arrival.deadline ?? Infinity) });
     return "queued";
@@ -46,11 +47,14 @@ class ReferencePool {
   leave(id: number): void {
     const entry = this.waiting.find(({ arrival }) => arrival.id === id);
     this.waiting = this.waiting.filter((other) => other !== entry);
-    if (entry !== undefined && this.#of(entry.arrival.class).length === 0) this.#fair[entry.arrival.class] = new Turns();
+    if (entry !== undefined && this.#of(entry.arrival.class).length === 0)
+      this.#fair[entry.arrival.class] = new Turns();
   }
 
   settle(): void {
-    const due = this.waiting.filter(({ expiresAt }) => expiresAt <= this.now).toSorted((a, b) => a.expiresAt - b.expiresAt);
+    const due = this.waiting
+      .filter(({ expiresAt }) => expiresAt <= this.now)
+      .toSorted((a, b) => a.expiresAt - b.expiresAt);
     for (const { arrival } of due) {
       this.leave(arrival.id);
       this.log.push(`expired ${arrival.id}`);
@@ -83,7 +87,9 @@ class ReferencePool {
   #next(): Arrival | undefined {
     for (const name of REQUEST_CLASSES) {
       const ready = this.#slot(name) ? this.#of(name).filter(({ arrival }) => this.room.canTake(arrival.group)) : [];
-      const [first] = ready.map(({ arrival }) => arrival).toSorted((a, b) => this.#fair[name].compare(a.key, b.key) || a.id - b.id);
+      const [first] = ready
+        .map(({ arrival }) => arrival)
+        .toSorted((a, b) => this.#fair[name].compare(a.key, b.key) || a.id - b.id);
       if (first !== undefined) return first;
     }
     return undefined;
@@ -91,7 +97,9 @@ class ReferencePool {
 
   #load(entries: readonly Arrival[], without: { count: number; bytes: number }, weight: number): number {
     const bytes = entries.reduce((sum, entry) => sum + entry.bytes, 0) - without.bytes;
-    return Math.max((entries.length - without.count) / this.limits.queueMax, bytes / this.limits.queueBytesMax) / weight;
+    return (
+      Math.max((entries.length - without.count) / this.limits.queueMax, bytes / this.limits.queueBytesMax) / weight
+    );
   }
 
   #heaviest(entries: readonly Arrival[]): Arrival[] {
@@ -106,7 +114,10 @@ class ReferencePool {
     if (arrival.bytes > queueBytesMax) return "queueBytesFull";
     const sum = (entries: readonly Arrival[]): number => entries.reduce((total, { bytes }) => total + bytes, 0);
     const entries = (): Arrival[] => this.waiting.map((entry) => entry.arrival);
-    const over = () => ({ count: Math.max(0, entries().length + 1 - queueMax), bytes: Math.max(0, sum(entries()) + arrival.bytes - queueBytesMax) });
+    const over = () => ({
+      count: Math.max(0, entries().length + 1 - queueMax),
+      bytes: Math.max(0, sum(entries()) + arrival.bytes - queueBytesMax),
+    });
     const isOver = (): boolean => over().count > 0 || over().bytes > 0;
     if (!isOver()) return undefined;
     const why = over().count > 0 ? "queueFull" : "queueBytesFull";
@@ -118,12 +129,18 @@ class ReferencePool {
     const hog = this.#heaviest(peers);
     const own = peers.filter(({ key }) => key === arrival.key);
     const givesWay =
-      hog[0] !== undefined && hog[0].key !== arrival.key && hog.length >= rest.count && sum(hog) >= rest.bytes &&
+      hog[0] !== undefined &&
+      hog[0].key !== arrival.key &&
+      hog.length >= rest.count &&
+      sum(hog) >= rest.bytes &&
       this.#load(hog, rest, hog[0].weight) >= this.#load([...own, arrival], { count: 0, bytes: 0 }, arrival.weight);
     if ((rest.count > 0 || rest.bytes > 0) && !givesWay) return why;
     while (isOver()) {
       const lowest = REQUEST_CLASSES.toReversed().find((name, index) => 2 - index > rank && this.#of(name).length > 0);
-      const from = lowest === undefined ? entries().filter(({ class: name, key }) => name === arrival.class && key === hog[0]?.key) : this.#of(lowest).map((entry) => entry.arrival);
+      const from =
+        lowest === undefined
+          ? entries().filter(({ class: name, key }) => name === arrival.class && key === hog[0]?.key)
+          : this.#of(lowest).map((entry) => entry.arrival);
       const victim = this.#heaviest(from).at(-1);
       assert.ok(victim !== undefined);
       this.leave(victim.id);
@@ -156,7 +173,14 @@ class Turns {
 }
 
 type Step =
-  | { readonly kind: "arrive"; readonly class: RequestClass; readonly key: number; readonly bytes: number; readonly group: string; readonly deadlineIn: number | undefined }
+  | {
+      readonly kind: "arrive";
+      readonly class: RequestClass;
+      readonly key: number;
+      readonly bytes: number;
+      readonly group: string;
+      readonly deadlineIn: number | undefined;
+    }
   | { readonly kind: "end" | "linger" | "cancel"; readonly pick: number }
   | { readonly kind: "limits"; readonly over: Partial<PoolLimits> }
   | { readonly kind: "room"; readonly capacity: readonly number[] }
@@ -171,9 +195,15 @@ const arrive = fc.record({
   group: fc.constantFrom("", "", "m0", "m1"),
   deadlineIn: fc.option(fc.nat(300), { nil: undefined }),
 });
-const act = fc.record({ kind: fc.constantFrom("end" as const, "end" as const, "linger" as const, "cancel" as const), pick: fc.nat(1_000) });
+const act = fc.record({
+  kind: fc.constantFrom("end" as const, "end" as const, "linger" as const, "cancel" as const),
+  pick: fc.nat(1_000),
+});
 const limits = fc.record({ slots: fc.nat(5), batchMax: fc.nat(4), queueMax: fc.nat(10), queueBytesMax: fc.nat(200) });
-const room = fc.record({ kind: fc.constant("room" as const), capacity: fc.array(fc.nat(4), { minLength: 2, maxLength: 2 }) });
+const room = fc.record({
+  kind: fc.constant("room" as const),
+  capacity: fc.array(fc.nat(4), { minLength: 2, maxLength: 2 }),
+});
 const pass = fc.record({ kind: fc.constant("pass" as const), ms: fc.nat(120) });
 const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 10, arbitrary: arrive },
@@ -184,7 +214,10 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 );
 /** One class, several keys and groups, little else: long queues, so that turns are what matters. */
 const turnStep: fc.Arbitrary<Step> = fc.oneof(
-  { weight: 5, arbitrary: arrive.map((one) => ({ ...one, class: "interactive" as const, bytes: 1, deadlineIn: undefined })) },
+  {
+    weight: 5,
+    arbitrary: arrive.map((one) => ({ ...one, class: "interactive" as const, bytes: 1, deadlineIn: undefined })),
+  },
   { weight: 4, arbitrary: fc.record({ kind: fc.constant("end" as const), pick: fc.nat(1_000) }) },
   { weight: 1, arbitrary: room },
 );
@@ -259,15 +292,26 @@ class Driver {
       return `${event.kind} ${event.id}`;
     });
     const view = this.pool.view();
-    const count = (name: RequestClass): number => [...this.running.values()].filter((arrival) => arrival.class === name).length;
+    const count = (name: RequestClass): number =>
+      [...this.running.values()].filter((arrival) => arrival.class === name).length;
     for (const name of REQUEST_CLASSES) {
       assert.equal(view.inUse[name], count(name));
-      assert.equal(view.waiting[name], [...this.waiting.values()].filter(({ arrival }) => arrival.class === name).length);
+      assert.equal(
+        view.waiting[name],
+        [...this.waiting.values()].filter(({ arrival }) => arrival.class === name).length,
+      );
     }
-    assert.equal(view.waitingBytes, [...this.waiting.values()].reduce((sum, { arrival }) => sum + arrival.bytes, 0));
-    assert.equal(this.pool.nextDue() ?? Infinity, Math.min(Infinity, ...[...this.waiting.values()].map(({ expiresAt }) => expiresAt)));
+    assert.equal(
+      view.waitingBytes,
+      [...this.waiting.values()].reduce((sum, { arrival }) => sum + arrival.bytes, 0),
+    );
+    assert.equal(
+      this.pool.nextDue() ?? Infinity,
+      Math.min(Infinity, ...[...this.waiting.values()].map(({ expiresAt }) => expiresAt)),
+    );
     for (const { arrival } of this.waiting.values()) {
-      const hasSlot = this.running.size < this.limits.slots && (arrival.class !== "batch" || count("batch") < this.limits.batchMax);
+      const hasSlot =
+        this.running.size < this.limits.slots && (arrival.class !== "batch" || count("batch") < this.limits.batchMax);
       assert.ok(!(hasSlot && this.room.canTake(arrival.group)), "nobody waits who could be admitted");
       const position = this.pool.position(arrival.id) ?? Infinity;
       assert.ok(position >= 1 && position <= (this.#positions.get(arrival.id) ?? 0), "positions only fall");
@@ -296,7 +340,15 @@ function prepare(driver: Driver, step: Step): number {
 }
 
 const pickOf = (ids: readonly number[], pick: number): number => ids[pick % Math.max(1, ids.length)] ?? -1;
-const firstLimits = (share: number): PoolLimits => someLimits({ slots: 3, batchMax: 2, batchMinShare: share, queueMax: 8, queueBytesMax: 150, queueTimeoutMs: TIMEOUTS });
+const firstLimits = (share: number): PoolLimits =>
+  someLimits({
+    slots: 3,
+    batchMax: 2,
+    batchMinShare: share,
+    queueMax: 8,
+    queueBytesMax: 150,
+    queueTimeoutMs: TIMEOUTS,
+  });
 
 function agreesWithModel(steps: readonly Step[], limits: PoolLimits): void {
   const driver = new Driver(limits, new EndpointRoom([2, 2]));
@@ -324,12 +376,18 @@ function agreesWithModel(steps: readonly Step[], limits: PoolLimits): void {
 }
 
 test("answers, admissions, expiries and displacements are those of a plain model, after any sequence [10.A2 10.A8]", () => {
-  fc.assert(fc.property(fc.array(step, { maxLength: 80 }), (steps) => agreesWithModel(steps, firstLimits(0))), { numRuns: 250 });
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 80 }), (steps) => agreesWithModel(steps, firstLimits(0))),
+    { numRuns: 250 },
+  );
 });
 
 test("the turns of keys are those of a plain model, whatever endpoints have room [10.A3 10.A8]", () => {
   const limits = { ...firstLimits(0), queueMax: 40 };
-  fc.assert(fc.property(fc.array(turnStep, { minLength: 20, maxLength: 100 }), (steps) => agreesWithModel(steps, limits)), { numRuns: 150 });
+  fc.assert(
+    fc.property(fc.array(turnStep, { minLength: 20, maxLength: 100 }), (steps) => agreesWithModel(steps, limits)),
+    { numRuns: 150 },
+  );
 });
 
 test("never above slots or batchMax, and no slot is lost, after any sequence of arrivals, ends, cancels and limits [10.A1 10.A8]", () => {
@@ -351,7 +409,10 @@ test("never above slots or batchMax, and no slot is lost, after any sequence of 
       }
       const { inUse, waiting, waitingBytes, lingering } = driver.pool.view();
       const none = { interactive: 0, system: 0, batch: 0 };
-      assert.deepEqual({ inUse, waiting, waitingBytes, lingering }, { inUse: none, waiting: none, waitingBytes: 0, lingering: 0 });
+      assert.deepEqual(
+        { inUse, waiting, waitingBytes, lingering },
+        { inUse: none, waiting: none, waitingBytes: 0, lingering: 0 },
+      );
       assert.equal(driver.pool.nextDue(), undefined);
     }),
     { numRuns: 250 },
@@ -363,7 +424,14 @@ test("cancelling at any point of a crowd's life loses no slot and serves all the
     const driver = new Driver(firstLimits(0), new EndpointRoom([9, 9]));
     const served: number[] = [];
     for (let turn = 0; turn < 24; turn += 1) {
-      const arrives = { kind: "arrive" as const, class: "interactive" as const, key: turn % 3, bytes: 1, group: "", deadlineIn: undefined };
+      const arrives = {
+        kind: "arrive" as const,
+        class: "interactive" as const,
+        key: turn % 3,
+        bytes: 1,
+        group: "",
+        deadlineIn: undefined,
+      };
       if (turn < 11) driver.apply(arrives, driver.arrive(arrives), -1);
       if (turn === at) driver.apply({ kind: "cancel", pick: 0 }, undefined, 5);
       if (turn >= 11) served.push(pickOf([...driver.running.keys()], 0));

@@ -6,7 +6,8 @@ import { anArrival, EndpointRoom, openRoom, someLimits } from "../../testing/adm
 import { AdmissionPool, type Arrival, type PoolLimits, type Room } from "./admission-pool.ts";
 
 const T0 = asMono(0);
-const aPool = (limits: Partial<PoolLimits> = {}, room: Room = openRoom): AdmissionPool => new AdmissionPool(someLimits(limits), room, T0);
+const aPool = (limits: Partial<PoolLimits> = {}, room: Room = openRoom): AdmissionPool =>
+  new AdmissionPool(someLimits(limits), room, T0);
 
 /** Sends requests 1, 2, … and gives the answers' kinds. */
 const sendAll = (pool: AdmissionPool, overs: readonly Partial<Arrival>[], firstId = 1): string[] =>
@@ -41,7 +42,14 @@ describe("slots and classes", () => {
 
   test("interactive goes before system before batch, whoever came first [10.A2]", () => {
     const pool = aPool({ slots: 1, batchMax: 1 });
-    sendAll(pool, [{}, { class: "batch" }, { class: "system" }, { class: "interactive" }, { class: "batch" }, { class: "interactive" }]);
+    sendAll(pool, [
+      {},
+      { class: "batch" },
+      { class: "system" },
+      { class: "interactive" },
+      { class: "batch" },
+      { class: "interactive" },
+    ]);
     assert.deepEqual(serviceOrder(pool, [1]), [4, 6, 3, 2, 5]);
   });
 
@@ -75,7 +83,10 @@ describe("slots and classes", () => {
     pool.end(1, T0);
     pool.end(1, T0);
     pool.end(99, T0);
-    assert.deepEqual(pool.takeEvents().map((event) => event.id), [2]);
+    assert.deepEqual(
+      pool.takeEvents().map((event) => event.id),
+      [2],
+    );
     assert.equal(pool.view().inUse.interactive, 1);
   });
 
@@ -85,7 +96,10 @@ describe("slots and classes", () => {
     pool.end(2, T0);
     assert.equal(pool.view().waiting.interactive, 1);
     pool.end(1, T0);
-    assert.deepEqual(pool.takeEvents().map((event) => event.id), [2]);
+    assert.deepEqual(
+      pool.takeEvents().map((event) => event.id),
+      [2],
+    );
   });
 
   test("an id that waits or holds a slot can't arrive again", () => {
@@ -99,9 +113,15 @@ describe("slots and classes", () => {
   });
 
   test("an admission above a limit is stopped by an assertion, and takes no slot [80.C52]", () => {
-    for (const over of [{ slots: 1, batchMax: 5 }, { slots: 5, batchMax: 1 }]) {
+    for (const over of [
+      { slots: 1, batchMax: 5 },
+      { slots: 5, batchMax: 1 },
+    ]) {
       // A shell that breaks the rules: it admits another request from inside the booking of one.
-      const room: Room = { canTake: () => true, book: (id) => void (id === 1 && pool.arrive(anArrival(2, { class: "batch" }), T0)) };
+      const room: Room = {
+        canTake: () => true,
+        book: (id) => void (id === 1 && pool.arrive(anArrival(2, { class: "batch" }), T0)),
+      };
       const pool = aPool(over, room);
       assert.throws(() => pool.arrive(anArrival(1, { class: "batch" }), T0), /was to be admitted/);
       assert.equal(pool.view().inUse.batch, 1);
@@ -145,14 +165,26 @@ describe("turns", () => {
   test("a request whose group has no room is passed over, by its own key too, and holds back nobody", () => {
     const room = new EndpointRoom([1, 2]);
     const pool = aPool({ slots: 10 }, room);
-    const kinds = sendAll(pool, [{ group: "m0" }, { group: "m0" }, { group: "m1" }, { key: "other", group: "" }, { group: "m1" }]);
+    const kinds = sendAll(pool, [
+      { group: "m0" },
+      { group: "m0" },
+      { group: "m1" },
+      { key: "other", group: "" },
+      { group: "m1" },
+    ]);
     assert.deepEqual(kinds, ["admitted", "queued", "admitted", "admitted", "queued"]);
     room.release(3);
     pool.end(3, T0);
-    assert.deepEqual(pool.takeEvents().map((event) => event.id), [5]);
+    assert.deepEqual(
+      pool.takeEvents().map((event) => event.id),
+      [5],
+    );
     room.release(1);
     pool.end(1, T0);
-    assert.deepEqual(pool.takeEvents().map((event) => event.id), [2]);
+    assert.deepEqual(
+      pool.takeEvents().map((event) => event.id),
+      [2],
+    );
   });
 
   test("more room admits as many as fit, and never more", () => {
@@ -161,7 +193,10 @@ describe("turns", () => {
     sendAll(pool, many(5, { group: "m0" }));
     room.capacity[0] = 3;
     pool.roomChanged(T0);
-    assert.deepEqual(pool.takeEvents().map((event) => event.id), [1, 2, 3]);
+    assert.deepEqual(
+      pool.takeEvents().map((event) => event.id),
+      [1, 2, 3],
+    );
   });
 });
 
@@ -180,7 +215,14 @@ function serviceOrderOf(pool: AdmissionPool, first: number, count: number): numb
 describe("the queue's bounds", () => {
   test("the count of all classes together is bounded, exactly [10.A4 80.C17]", () => {
     const pool = aPool({ slots: 1, queueMax: 3 });
-    const kinds = sendAll(pool, [{}, { class: "interactive" }, { class: "interactive" }, { class: "system" }, { class: "system" }, { class: "batch" }]);
+    const kinds = sendAll(pool, [
+      {},
+      { class: "interactive" },
+      { class: "interactive" },
+      { class: "system" },
+      { class: "system" },
+      { class: "batch" },
+    ]);
     assert.deepEqual(kinds, ["admitted", "queued", "queued", "queued", "refused", "refused"]);
     assert.equal(pool.cancel(2, T0), true);
     assert.equal(pool.arrive(anArrival(9, { class: "batch" }), T0).kind, "queued");
@@ -205,7 +247,13 @@ describe("the queue's bounds", () => {
 
   test("a full queue sheds the lowest class first, its newest request", () => {
     const pool = aPool({ slots: 1, queueMax: 4 });
-    sendAll(pool, [{}, { class: "batch", key: "x" }, { class: "system" }, { class: "batch", key: "y" }, { class: "batch", key: "z" }]);
+    sendAll(pool, [
+      {},
+      { class: "batch", key: "x" },
+      { class: "system" },
+      { class: "batch", key: "y" },
+      { class: "batch", key: "z" },
+    ]);
     const displacedBy = (id: number, over: Partial<Arrival>): (number | string)[] => {
       const answer = pool.arrive(anArrival(id, over), asMono(40));
       return [answer.kind, ...pool.takeEvents().map((event) => (event.kind === "displaced" ? event.id : event.kind))];
@@ -234,7 +282,10 @@ describe("the queue's bounds", () => {
     assert.equal(pool.arrive(anArrival(21, { class: "system", bytes: 501 }), T0).kind, "refused");
     assert.deepEqual(pool.takeEvents(), []);
     assert.equal(pool.arrive(anArrival(22, { bytes: 250 }), T0).kind, "queued");
-    assert.deepEqual(pool.takeEvents().map((event) => event.id), [7, 6, 5]);
+    assert.deepEqual(
+      pool.takeEvents().map((event) => event.id),
+      [7, 6, 5],
+    );
     assert.equal(pool.view().waitingBytes, 950);
   });
 
@@ -250,7 +301,10 @@ describe("the queue's bounds", () => {
     assert.deepEqual(pool.view().waiting, { interactive: 38, system: 2, batch: 0 });
     pool.takeEvents();
     assert.deepEqual(sendAll(pool, many(3, { class: "batch" as const }), 300), ["queued", "queued", "refused"]);
-    assert.deepEqual(pool.takeEvents().map((event) => event.id), [236, 235]);
+    assert.deepEqual(
+      pool.takeEvents().map((event) => event.id),
+      [236, 235],
+    );
     assert.deepEqual(pool.view().waiting, { interactive: 36, system: 2, batch: 2 });
   });
 
@@ -259,7 +313,10 @@ describe("the queue's bounds", () => {
     sendAll(pool, many(11, { key: "hog" }));
     const kinds = sendAll(pool, [...many(6, { key: "other" }), { key: "hog" }], 100);
     assert.deepEqual(kinds, ["queued", "queued", "queued", "queued", "queued", "refused", "refused"]);
-    assert.deepEqual(pool.takeEvents().map((event) => event.id), [11, 10, 9, 8, 7]);
+    assert.deepEqual(
+      pool.takeEvents().map((event) => event.id),
+      [11, 10, 9, 8, 7],
+    );
   });
 });
 
@@ -267,8 +324,15 @@ describe("time", () => {
   test("a request expires at its class's queue timeout, exactly, and nextDue tells when [10.A4]", () => {
     const pool = aPool({ slots: 1, batchMax: 1, queueTimeoutMs: { interactive: 300, system: 200, batch: 100 } });
     const classes: RequestClass[] = ["interactive", "interactive", "system", "batch"];
-    sendAll(pool, classes.map((name) => ({ class: name })));
-    for (const [id, at] of [[4, 100], [3, 200], [2, 300]] as const) {
+    sendAll(
+      pool,
+      classes.map((name) => ({ class: name })),
+    );
+    for (const [id, at] of [
+      [4, 100],
+      [3, 200],
+      [2, 300],
+    ] as const) {
       assert.equal(pool.nextDue(), at);
       pool.advance(asMono(at - 1));
       assert.deepEqual(pool.takeEvents(), []);
@@ -292,7 +356,13 @@ describe("time", () => {
       const pool = aPool({ slots: 1 });
       sendAll(pool, [{}, { deadline: asMono(500) }, {}]);
       pool.end(1, asMono(late));
-      assert.deepEqual(pool.takeEvents().map((event) => [event.kind, event.id]), [["expired", 2], ["admitted", 3]]);
+      assert.deepEqual(
+        pool.takeEvents().map((event) => [event.kind, event.id]),
+        [
+          ["expired", 2],
+          ["admitted", 3],
+        ],
+      );
     }
   });
 
@@ -305,12 +375,19 @@ describe("time", () => {
     const pool = aPool({ slots: 1, queueMax: 1 });
     sendAll(pool, [{}, {}]);
     assert.equal(pool.arrive(anArrival(3), asMono(30_000)).kind, "queued");
-    assert.deepEqual(pool.takeEvents().map((event) => [event.kind, event.id]), [["expired", 2]]);
+    assert.deepEqual(
+      pool.takeEvents().map((event) => [event.kind, event.id]),
+      [["expired", 2]],
+    );
   });
 
   test("Retry-After is the time in which the waiting will have gone at the measured rate, within 1 s and 10 min [10.A4]", () => {
     const retryAfter = (holdMs: number, waiting: number): number => {
-      const pool = aPool({ slots: 2, queueMax: waiting, queueTimeoutMs: { interactive: 1e9, system: 1e9, batch: 1e9 } });
+      const pool = aPool({
+        slots: 2,
+        queueMax: waiting,
+        queueTimeoutMs: { interactive: 1e9, system: 1e9, batch: 1e9 },
+      });
       let now = 0;
       sendAll(pool, many(2 + waiting, {}));
       for (let id = 1; id <= 40; id += 2) {
@@ -354,7 +431,10 @@ describe("leaving, lingering, changing limits", () => {
     assert.equal(pool.cancel(5, T0), false);
     assert.equal(pool.cancel(1, T0), false, "a running request is not the queue's to cancel");
     pool.end(1, T0);
-    assert.deepEqual(pool.takeEvents().map((event) => event.id), [22]);
+    assert.deepEqual(
+      pool.takeEvents().map((event) => event.id),
+      [22],
+    );
   });
 
   test("a lingering slot stays held and is counted until its end [10.A5b]", () => {
@@ -366,7 +446,10 @@ describe("leaving, lingering, changing limits", () => {
     assert.deepEqual([pool.view().lingering, pool.view().inUse.interactive, pool.takeEvents()], [1, 1, []]);
     pool.end(1, T0);
     assert.deepEqual([pool.view().lingering, pool.view().inUse.interactive], [0, 1]);
-    assert.deepEqual(pool.takeEvents().map((event) => event.id), [2]);
+    assert.deepEqual(
+      pool.takeEvents().map((event) => event.id),
+      [2],
+    );
   });
 
   test("fewer slots let running requests go on and admit nothing until there are fewer [10.A1]", () => {
@@ -378,13 +461,20 @@ describe("leaving, lingering, changing limits", () => {
     pool.end(2, T0);
     assert.deepEqual(pool.takeEvents(), []);
     pool.end(3, T0);
-    assert.deepEqual(pool.takeEvents().map((event) => event.id), [5]);
+    assert.deepEqual(
+      pool.takeEvents().map((event) => event.id),
+      [5],
+    );
     pool.setLimits(someLimits({ slots: 3 }), T0);
-    assert.deepEqual(pool.takeEvents().map((event) => event.id), [6]);
+    assert.deepEqual(
+      pool.takeEvents().map((event) => event.id),
+      [6],
+    );
   });
 
   test("limits that can't be are refused", () => {
-    for (const over of [{ slots: -1 }, { slots: Number.NaN }, { batchMinShare: 1.5 }, { queueMax: -1 }]) assert.throws(() => aPool(over), RangeError);
+    for (const over of [{ slots: -1 }, { slots: Number.NaN }, { batchMinShare: 1.5 }, { queueMax: -1 }])
+      assert.throws(() => aPool(over), RangeError);
     assert.throws(() => aPool({ slots: 0 }).arrive(anArrival(1, { weight: 0 }), T0), RangeError);
   });
 });
@@ -394,13 +484,19 @@ describe("places in the queue", () => {
     const pool = aPool({ slots: 1 });
     sendAll(pool, [{}, ...["a", "b", "c", "a", "b", "a", "a"].map((key) => ({ key }))]);
     const order = [2, 3, 4, 5, 6, 7, 8];
-    assert.deepEqual(order.map((id) => pool.position(id)), [1, 2, 3, 4, 5, 6, 7]);
+    assert.deepEqual(
+      order.map((id) => pool.position(id)),
+      [1, 2, 3, 4, 5, 6, 7],
+    );
     let running = 1;
     while (order.length > 0) {
       pool.end(running, T0);
       running = pool.takeEvents()[0]?.id ?? -1;
       assert.equal(running, order.shift());
-      assert.deepEqual(order.map((id) => pool.position(id)), order.map((_, index) => index + 1));
+      assert.deepEqual(
+        order.map((id) => pool.position(id)),
+        order.map((_, index) => index + 1),
+      );
     }
     assert.equal(pool.position(2), undefined);
   });
@@ -426,7 +522,8 @@ describe("places in the queue", () => {
     sendAll(pool, [...many(12, {}), { class: "batch" }]);
     assert.equal(pool.estimatedWaitMs(12), undefined);
     for (let id = 1; id <= 5; id += 1) pool.end(id, asMono(id * 2_000));
-    const near = (value: number | undefined, expected: number): void => assert.ok(Math.abs((value ?? 0) / expected - 1) < 0.05, `${value}`);
+    const near = (value: number | undefined, expected: number): void =>
+      assert.ok(Math.abs((value ?? 0) / expected - 1) < 0.05, `${value}`);
     near(pool.estimatedWaitMs(7), 2_000);
     near(pool.estimatedWaitMs(12), 12_000);
     near(pool.estimatedWaitMs(13), 14_000);

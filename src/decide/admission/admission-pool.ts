@@ -52,12 +52,22 @@ export interface Arrival {
 export type Admission =
   | { readonly kind: "admitted" }
   | { readonly kind: "queued"; readonly position: number }
-  | { readonly kind: "refused"; readonly why: "queueFull" | "queueBytesFull" | "deadlineSpent"; readonly retryAfterMs: number };
+  | {
+      readonly kind: "refused";
+      readonly why: "queueFull" | "queueBytesFull" | "deadlineSpent";
+      readonly retryAfterMs: number;
+    };
 
 /** What became of requests that waited. */
 export type PoolEvent =
   | { readonly kind: "admitted"; readonly id: number; readonly waitedMs: number }
-  | { readonly kind: "expired"; readonly id: number; readonly why: "queueTimeout" | "deadline"; readonly waitedMs: number; readonly retryAfterMs: number }
+  | {
+      readonly kind: "expired";
+      readonly id: number;
+      readonly why: "queueTimeout" | "deadline";
+      readonly waitedMs: number;
+      readonly retryAfterMs: number;
+    }
   /** Had to leave the full queue for one with precedence: answered like a full queue. */
   | { readonly kind: "displaced"; readonly id: number; readonly waitedMs: number; readonly retryAfterMs: number };
 
@@ -88,7 +98,8 @@ const LOWER_RANKS = [1, 2] as const;
 const LINGERS = 4;
 
 const ADMITTED: Admission = Object.freeze({ kind: "admitted" });
-const earlierExpiry = (a: Ticket, b: Ticket): boolean => a.expiresAt < b.expiresAt || (a.expiresAt === b.expiresAt && a.order < b.order);
+const earlierExpiry = (a: Ticket, b: Ticket): boolean =>
+  a.expiresAt < b.expiresAt || (a.expiresAt === b.expiresAt && a.order < b.order);
 
 export class AdmissionPool {
   #limits: PoolLimits;
@@ -261,10 +272,20 @@ export class AdmissionPool {
 
   /** Drops what has expired, then admits for as long as somebody can be. */
   #settle(): void {
-    for (let ticket = this.#expiries.top; ticket !== undefined && ticket.expiresAt <= this.#now; ticket = this.#expiries.top) {
+    for (
+      let ticket = this.#expiries.top;
+      ticket !== undefined && ticket.expiresAt <= this.#now;
+      ticket = this.#expiries.top
+    ) {
       const retryAfterMs = this.#retryAfterMs(ticket.rank);
       this.#leave(ticket);
-      this.#events.push({ kind: "expired", id: ticket.id, why: ticket.expiry, waitedMs: this.#now - ticket.arrivedAt, retryAfterMs });
+      this.#events.push({
+        kind: "expired",
+        id: ticket.id,
+        why: ticket.expiry,
+        waitedMs: this.#now - ticket.arrivedAt,
+        retryAfterMs,
+      });
     }
     while (this.#tickets.size > 0 && this.#holders.size < this.#limits.slots) {
       const ticket = this.#next();
@@ -304,9 +325,14 @@ export class AdmissionPool {
   #take(id: number, rank: Rank, group: string): void {
     this.#room.book(id, group);
     const before = this.#holders.size;
-    if (before >= this.#limits.slots) throw new Error(`admission: ${before} of ${this.#limits.slots} slots in use, yet request ${id} was to be admitted`);
+    if (before >= this.#limits.slots)
+      throw new Error(
+        `admission: ${before} of ${this.#limits.slots} slots in use, yet request ${id} was to be admitted`,
+      );
     if (rank === BATCH && this.#inUse[BATCH] >= this.#limits.batchMax) {
-      throw new Error(`admission: batch holds ${this.#inUse[BATCH]} of ${this.#limits.batchMax} slots, yet request ${id} was to be admitted`);
+      throw new Error(
+        `admission: batch holds ${this.#inUse[BATCH]} of ${this.#limits.batchMax} slots, yet request ${id} was to be admitted`,
+      );
     }
     this.#holders.set(id, rank);
     if (this.#holders.size === before) throw new Error(`admission: request ${id} holds a slot already`);
@@ -361,7 +387,8 @@ export class AdmissionPool {
     let ahead = 1;
     for (const other of RANKS) if (other <= rank) ahead += this.#queues[other].waiting;
     const perSecond = this.#drainPerSecond(rank);
-    const ms = perSecond === undefined ? this.#limits.queueTimeoutMs[REQUEST_CLASSES[rank]] : (ahead / perSecond) * 1_000;
+    const ms =
+      perSecond === undefined ? this.#limits.queueTimeoutMs[REQUEST_CLASSES[rank]] : (ahead / perSecond) * 1_000;
     return Math.ceil(Math.min(RETRY_AFTER_MS_MAX, Math.max(RETRY_AFTER_MS_MIN, ms)));
   }
 
@@ -372,7 +399,11 @@ export class AdmissionPool {
   }
 }
 
-const byClass = ([interactive, system, batch]: readonly [number, number, number]): Record<RequestClass, number> => ({ interactive, system, batch });
+const byClass = ([interactive, system, batch]: readonly [number, number, number]): Record<RequestClass, number> => ({
+  interactive,
+  system,
+  batch,
+});
 
 function checkLimits(limits: PoolLimits): void {
   const { slots, batchMax, batchMinShare, queueMax, queueBytesMax } = limits;

@@ -7,8 +7,21 @@ let order = 0;
 function add(queue: FairQueue, key: string, over: Partial<Ticket> & { group?: string } = {}): Ticket {
   const { group = "", ...rest } = over;
   const ticket: Ticket = {
-    at: -1, id: order, weight: 1, bytes: 1, arrivedAt: asMono(0), expiresAt: asMono(1), expiry: "queueTimeout", order: order++, nth: 0, rank: 0,
-    lane: undefined, prev: undefined, next: undefined, told: Infinity, ...rest,
+    at: -1,
+    id: order,
+    weight: 1,
+    bytes: 1,
+    arrivedAt: asMono(0),
+    expiresAt: asMono(1),
+    expiry: "queueTimeout",
+    order: order++,
+    nth: 0,
+    rank: 0,
+    lane: undefined,
+    prev: undefined,
+    next: undefined,
+    told: Infinity,
+    ...rest,
   };
   queue.add(ticket, key, group);
   return ticket;
@@ -53,7 +66,10 @@ test("a key that returns after long takes turns from now on, not from where it w
 });
 
 test("of one key's requests with room in different groups the oldest goes first", () => {
-  for (const groups of [["a", "b", "a"], ["b", "a", "a"]]) {
+  for (const groups of [
+    ["a", "b", "a"],
+    ["b", "a", "a"],
+  ]) {
     const queue = new FairQueue();
     add(queue, "other", { group: "a" });
     add(queue, "other", { group: "b" });
@@ -63,7 +79,10 @@ test("of one key's requests with room in different groups the oldest goes first"
     add(queue, "keeps the groups alive", { group: "b", weight: 0.001 });
     serve(queue);
     const own = groups.map((group) => add(queue, "k", { group }));
-    assert.deepEqual(Array.from({ length: 3 }, () => serve(queue)?.id), own.map(({ id }) => id));
+    assert.deepEqual(
+      Array.from({ length: 3 }, () => serve(queue)?.id),
+      own.map(({ id }) => id),
+    );
   }
 });
 

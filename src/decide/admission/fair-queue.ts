@@ -142,7 +142,12 @@ export class FairQueue {
     for (const group of this.#groups.values()) {
       const lane = group.lanes.top;
       if (lane === undefined || !canTake(group.name)) continue;
-      if (best === undefined || laneBefore(lane, best) || (lane.flow === best.flow && orderOf(lane.head) < orderOf(best.head))) best = lane;
+      if (
+        best === undefined ||
+        laneBefore(lane, best) ||
+        (lane.flow === best.flow && orderOf(lane.head) < orderOf(best.head))
+      )
+        best = lane;
     }
     return best?.head;
   }
@@ -155,7 +160,11 @@ export class FairQueue {
     flow.turn = this.#turns++;
     this.remove(ticket);
     for (const lane of flow.lanes) lane.group.lanes.update(lane);
-    for (let rested = this.#resting.top; rested !== undefined && rested.tag <= this.#virtual; rested = this.#resting.top) {
+    for (
+      let rested = this.#resting.top;
+      rested !== undefined && rested.tag <= this.#virtual;
+      rested = this.#resting.top
+    ) {
       this.#resting.remove(rested);
       this.#flows.delete(rested.key);
     }
@@ -234,7 +243,19 @@ export class FairQueue {
   #flowFor(key: string): Flow {
     const known = this.#flows.get(key);
     if (known === undefined) {
-      const flow: Flow = { at: -1, key, weight: 1, tag: this.#virtual, turn: this.#turns++, waiting: 0, bytes: 0, load: 0, newest: -1, arrived: 0, lanes: [] };
+      const flow: Flow = {
+        at: -1,
+        key,
+        weight: 1,
+        tag: this.#virtual,
+        turn: this.#turns++,
+        waiting: 0,
+        bytes: 0,
+        load: 0,
+        newest: -1,
+        arrived: 0,
+        lanes: [],
+      };
       this.#flows.set(key, flow);
       return flow;
     }

@@ -10,7 +10,11 @@ interface Entry extends HeapEntry {
 const before = (a: Entry, b: Entry): boolean => a.key < b.key || (a.key === b.key && a.order < b.order);
 
 test("a heap gives the same first entry as sorting, after any pushes, removals and changes", () => {
-  const step = fc.record({ what: fc.constantFrom("push", "push", "remove", "update"), key: fc.nat(20), pick: fc.nat(1_000) });
+  const step = fc.record({
+    what: fc.constantFrom("push", "push", "remove", "update"),
+    key: fc.nat(20),
+    pick: fc.nat(1_000),
+  });
   fc.assert(
     fc.property(fc.array(step, { maxLength: 120 }), (steps) => {
       const heap = new IndexedHeap<Entry>(before);

@@ -33,7 +33,13 @@ export interface Newcomer {
 export type FullQueue = "queueFull" | "queueBytesFull";
 
 /** Calls `displace`, which must take the request out, until one more may wait; else says which limit is full. */
-export function makeSpace(queues: ClassQueues, limits: QueueLimits, newcomer: Newcomer, rank: Rank, displace: (ticket: Ticket) => void): FullQueue | undefined {
+export function makeSpace(
+  queues: ClassQueues,
+  limits: QueueLimits,
+  newcomer: Newcomer,
+  rank: Rank,
+  displace: (ticket: Ticket) => void,
+): FullQueue | undefined {
   const { queueMax, queueBytesMax } = limits;
   if (queueMax === 0) return "queueFull";
   if (newcomer.bytes > queueBytesMax) return "queueBytesFull";
@@ -48,7 +54,9 @@ export function makeSpace(queues: ClassQueues, limits: QueueLimits, newcomer: Ne
   const floor = Math.min(limits.batchMinShare, FLOOR_MAX);
   const own = queues[rank];
   const withinFloor = own.loadOf(own.waiting + 1, own.bytes + newcomer.bytes, 1) <= floor;
-  const others = RANKS.toReversed().filter((other) => other > rank || (withinFloor && other !== rank)).map((other) => queues[other]);
+  const others = RANKS.toReversed()
+    .filter((other) => other > rank || (withinFloor && other !== rank))
+    .map((other) => queues[other]);
   const rest = { ...over };
   for (const queue of others) {
     rest.count -= Math.max(0, queue.waiting - Math.floor(floor * queueMax));
@@ -65,16 +73,26 @@ export function makeSpace(queues: ClassQueues, limits: QueueLimits, newcomer: Ne
     displace(ticket);
   };
   for (const queue of others) {
-    while ((over.count > 0 || over.bytes > 0) && queue.loadOf(queue.waiting, queue.bytes, 1) > floor) shed(queue, queue.heaviest());
+    while ((over.count > 0 || over.bytes > 0) && queue.loadOf(queue.waiting, queue.bytes, 1) > floor)
+      shed(queue, queue.heaviest());
   }
   while (over.count > 0 || over.bytes > 0) shed(own, peer);
   return undefined;
 }
 
 /** Whether the flow can leave `rest` of the queue without ending below the newcomer's key. */
-function givesWay(queue: FairQueue, flow: Flow | undefined, newcomer: Newcomer, rest: { readonly count: number; readonly bytes: number }): boolean {
+function givesWay(
+  queue: FairQueue,
+  flow: Flow | undefined,
+  newcomer: Newcomer,
+  rest: { readonly count: number; readonly bytes: number },
+): boolean {
   if (flow === undefined || flow.key === newcomer.key) return false;
   const left = flow.waiting - Math.max(0, rest.count);
   const leftBytes = flow.bytes - Math.max(0, rest.bytes);
-  return left >= 0 && leftBytes >= 0 && queue.loadOf(left, leftBytes, flow.weight) >= queue.loadWith(newcomer.key, newcomer.bytes, newcomer.weight);
+  return (
+    left >= 0 &&
+    leftBytes >= 0 &&
+    queue.loadOf(left, leftBytes, flow.weight) >= queue.loadWith(newcomer.key, newcomer.bytes, newcomer.weight)
+  );
 }

@@ -72,5 +72,6 @@ function visible(text: string): string {
 }
 
 /** A stack trace, a file path or a private address is for the engine's operator, not for its callers. */
-const INSIDE = /Traceback \(most recent call last\)|\bFile "|\bat .{1,200}:\d+:\d+|(?:^|[\s"'(=])\/(?:[\w.-]+\/)+[\w.-]+|\b[A-Z]:\\|\b(?:10|127|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2,3}\b/;
+const INSIDE =
+  /Traceback \(most recent call last\)|\bFile "|\bat .{1,200}:\d+:\d+|(?:^|[\s"'(=])\/(?:[\w.-]+\/)+[\w.-]+|\b[A-Z]:\\|\b(?:10|127|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2,3}\b/;
 const tellsOfInside = (text: string): boolean => INSIDE.test(text.slice(0, ORIGINAL_CHARS_MAX));

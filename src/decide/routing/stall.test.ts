@@ -39,7 +39,12 @@ const rows: {
   },
   { name: "a request that waits for its first byte is no stall yet", now: 59, view: {}, expect: "unknown" },
   { name: "no byte for 60 s with a request running is a stall", now: 60, view: {}, expect: "stalled" },
-  { name: "where silence tells nothing, no byte for an hour is no stall", now: 3600, view: { silenceTells: false }, expect: "unknown" },
+  {
+    name: "where silence tells nothing, no byte for an hour is no stall",
+    now: 3600,
+    view: { silenceTells: false },
+    expect: "unknown",
+  },
   {
     name: "a counter that stands tells where silence does not",
     now: 30,

@@ -14,5 +14,6 @@ test("every field of an event has its place in a row, and comes back from it", (
 });
 
 test("no field of an event holds a prompt or a key, by the names of all fields", () => {
-  for (const field of ROW_FIELDS) assert.doesNotMatch(field, /body|message|prompt(?!Tokens)|content|secret|authorization|header|^key$|apiKey/i);
+  for (const field of ROW_FIELDS)
+    assert.doesNotMatch(field, /body|message|prompt(?!Tokens)|content|secret|authorization|header|^key$|apiKey/i);
 });

@@ -35,7 +35,10 @@ async function readAll(path: string): Promise<AuditPage> {
 }
 
 /** A logger that remembers, and tells when a line of an op is written. */
-function rememberingLog(): Logger & { readonly lines: { op: string; fields: LogFields }[]; seen(op: string): Promise<void> } {
+function rememberingLog(): Logger & {
+  readonly lines: { op: string; fields: LogFields }[];
+  seen(op: string): Promise<void>;
+} {
   const lines: { op: string; fields: LogFields }[] = [];
   const waiters: { op: string; resolve: () => void }[] = [];
   const add = (op: string, fields: LogFields = {}): void => {
@@ -49,7 +52,14 @@ function rememberingLog(): Logger & { readonly lines: { op: string; fields: LogF
 
 test("an event is read back with every fact it was recorded with, numbered from one [10.O1]", async () => {
   const sink = await open(newPath());
-  const event = anAuditEvent({ model: 'a"b\\c\n\u{1f600}', errorCode: "UPSTREAM_ERROR", outcome: "upstream_failed", overflow: "cloud", shed: true, cachedTokens: 3 });
+  const event = anAuditEvent({
+    model: 'a"b\\c\n\u{1f600}',
+    errorCode: "UPSTREAM_ERROR",
+    outcome: "upstream_failed",
+    overflow: "cloud",
+    shed: true,
+    cachedTokens: 3,
+  });
   sink.record(event);
   const page = await sink.query({ limit: 10 });
   assert.deepEqual(page, { records: [{ ...event, seq: 1 }], lastSeq: 1, gaps: [], dropped: 0 });
@@ -70,7 +80,10 @@ test("a thousand events recorded just before the stop are all stored [10.O1]", a
 
 test("numbers go on by one over a clean restart", async () => {
   const path = newPath();
-  for (const [from, to] of [[1, 3], [4, 5]] as const) {
+  for (const [from, to] of [
+    [1, 3],
+    [4, 5],
+  ] as const) {
     const sink = await open(path);
     recordMany(sink, from, to);
     await sink.close();
@@ -83,7 +96,9 @@ test("numbers go on by one over a clean restart", async () => {
 test("queries narrow by every field and give the newest events, oldest first", async () => {
   const sink = await open(newPath());
   sink.record(anAuditEvent({ requestId: "a", keyId: "k1", model: "m1", upstream: "u1", time: 1_000 }));
-  sink.record(anAuditEvent({ requestId: "b", keyId: "k2", model: "m1", upstream: "u2", time: 2_000, outcome: "refused" }));
+  sink.record(
+    anAuditEvent({ requestId: "b", keyId: "k2", model: "m1", upstream: "u2", time: 2_000, outcome: "refused" }),
+  );
   sink.record(anAuditEvent({ requestId: "c", keyId: null, model: "m2", upstream: "u1", time: 3_000 }));
   const rows = [
     { query: { keyId: "k1" }, expect: ["a"] },
@@ -98,7 +113,8 @@ test("queries narrow by every field and give the newest events, oldest first", a
     { query: { limit: 2 }, expect: ["b", "c"] },
     { query: { model: "m1", keyId: "none" }, expect: [] },
   ];
-  for (const { query, expect } of rows) assert.deepEqual(ids(await sink.query({ limit: 10, ...query })), expect, JSON.stringify(query));
+  for (const { query, expect } of rows)
+    assert.deepEqual(ids(await sink.query({ limit: 10, ...query })), expect, JSON.stringify(query));
   await sink.close();
 });
 
@@ -110,7 +126,10 @@ test("no more than the configured number of events is readable, and the file is 
     await sink.query({ limit: 1 });
   }
   const page = await sink.query({ limit: 10_000 });
-  assert.deepEqual(seqs(page), Array.from({ length: 200 }, (_, i) => 801 + i));
+  assert.deepEqual(
+    seqs(page),
+    Array.from({ length: 200 }, (_, i) => 801 + i),
+  );
   assert.deepEqual(seqs(await sink.query({ limit: 2, afterSeq: 0 })), [801, 802]);
   await sink.close();
   const db = new DatabaseSync(path, { readOnly: true });
@@ -125,7 +144,10 @@ test("the view of the database shows one row per event to any SQLite tool", asyn
   recordMany(sink, 1, 3);
   await sink.close();
   const db = new DatabaseSync(path, { readOnly: true });
-  const rows = db.prepare("SELECT seq, request_id, key_id, total_ms FROM audit ORDER BY seq").all().map((row) => ({ ...row }));
+  const rows = db
+    .prepare("SELECT seq, request_id, key_id, total_ms FROM audit ORDER BY seq")
+    .all()
+    .map((row) => ({ ...row }));
   assert.deepEqual(rows[2], { seq: 3, request_id: "req-3", key_id: "team-a", total_ms: 80 });
   db.close();
 });
@@ -147,7 +169,10 @@ test("a locked database delays no caller: events wait and are stored when the lo
   await log.seen("audit.recovered");
   await sink.close();
   assert.equal(sink.stats().dropped, 0);
-  assert.deepEqual(seqs(await readAll(path)), Array.from({ length: 700 }, (_, i) => i + 1));
+  assert.deepEqual(
+    seqs(await readAll(path)),
+    Array.from({ length: 700 }, (_, i) => i + 1),
+  );
 });
 
 test("beyond its bound the spool drops and counts, and readers see the gap in numbers and by a marker [80.G18]", async () => {
@@ -161,12 +186,18 @@ test("beyond its bound the spool drops and counts, and readers see the gap in nu
   const page = await sink.query({ limit: 1_000 });
   assert.deepEqual(seqs(page).slice(98, 102), [99, 100, 151, 152]);
   assert.equal(page.dropped, 50);
-  assert.deepEqual(page.gaps.map(({ afterSeq, missing, why }) => ({ afterSeq, missing, why })), [{ afterSeq: 100, missing: 50, why: "dropped" }]);
+  assert.deepEqual(
+    page.gaps.map(({ afterSeq, missing, why }) => ({ afterSeq, missing, why })),
+    [{ afterSeq: 100, missing: 50, why: "dropped" }],
+  );
   await sink.close();
 });
 
 test("the spool is bounded by bytes too [80.G18]", async () => {
-  const sink = await open(newPath(), { clock: new VirtualClock(), limits: { eventsMax: 1_000_000, bytesMax: 64 * 1024 } });
+  const sink = await open(newPath(), {
+    clock: new VirtualClock(),
+    limits: { eventsMax: 1_000_000, bytesMax: 64 * 1024 },
+  });
   for (let i = 0; i < 1_000; i += 1) sink.record(anAuditEvent({ model: "x".repeat(5_000) }));
   const { dropped, pending } = sink.stats();
   assert.ok(pending > 0 && pending * 10_000 <= 64 * 1024, `${pending} held`);
@@ -192,7 +223,14 @@ for (const [name, spoil] of [
     assert.deepEqual(sink.stats(), { recorded: 10, dropped: 10, pending: 0 });
     assert.equal(log.lines.filter((line) => line.op === "audit.unavailable").length, 1);
     assert.equal(log.lines.at(-1)?.op, "audit.lost");
-    if (name.startsWith("another")) assert.deepEqual(new DatabaseSync(path).prepare("SELECT name FROM sqlite_schema").all().map((row) => row["name"]), ["theirs"]);
+    if (name.startsWith("another"))
+      assert.deepEqual(
+        new DatabaseSync(path)
+          .prepare("SELECT name FROM sqlite_schema")
+          .all()
+          .map((row) => row["name"]),
+        ["theirs"],
+      );
   });
 }
 
@@ -213,10 +251,14 @@ test("a process killed at once loses at most what was in memory, and readers see
   assert.equal(signal, "SIGKILL");
   const page = await readAll(path);
   assert.ok(page.records.length >= 20 && page.records.length <= 30);
-  assert.deepEqual(seqs(page), page.records.map((_, i) => i + 1));
-  assert.deepEqual(page.gaps.map(({ afterSeq, missing, why }) => ({ afterSeq, missing, why })), [
-    { afterSeq: page.records.length, missing: null, why: "run_not_closed" },
-  ]);
+  assert.deepEqual(
+    seqs(page),
+    page.records.map((_, i) => i + 1),
+  );
+  assert.deepEqual(
+    page.gaps.map(({ afterSeq, missing, why }) => ({ afterSeq, missing, why })),
+    [{ afterSeq: page.records.length, missing: null, why: "run_not_closed" }],
+  );
 });
 
 test("two gateways on one file give each number once", async () => {
@@ -229,7 +271,10 @@ test("two gateways on one file give each number once", async () => {
   }
   await Promise.all([a.close(), b.close()]);
   const page = await readAll(path);
-  assert.deepEqual(seqs(page), Array.from({ length: 100 }, (_, i) => i + 1));
+  assert.deepEqual(
+    seqs(page),
+    Array.from({ length: 100 }, (_, i) => i + 1),
+  );
   assert.equal(new Set(ids(page)).size, 100);
   assert.deepEqual(page.gaps, []);
 });

@@ -112,7 +112,9 @@ class SqliteAuditSink implements AuditSink {
     if (this.#closed !== undefined) return Promise.reject(new YardmasterError("INTERNAL", "the audit is closed"));
     return new Promise((resolve, reject) => {
       const id = ++this.#queryIds;
-      const timer = this.#options.clock.after(QUERY_MS_MAX, () => this.#failQuery(id, `no answer within ${QUERY_MS_MAX} ms`));
+      const timer = this.#options.clock.after(QUERY_MS_MAX, () =>
+        this.#failQuery(id, `no answer within ${QUERY_MS_MAX} ms`),
+      );
       this.#queries.push({ upTo: this.#spool.lastOrdinal, id, query, resolve, reject, timer, sent: false });
       this.#holdProcess();
       this.#flush();
@@ -165,7 +167,14 @@ class SqliteAuditSink implements AuditSink {
       if (time > timeMax) timeMax = time;
     }
     const { events, firstOrdinal } = segment;
-    return { runId: this.#runId, firstOrdinal, count: events.length, rows: JSON.stringify(events.map(rowOf)), timeMin, timeMax };
+    return {
+      runId: this.#runId,
+      firstOrdinal,
+      count: events.length,
+      rows: JSON.stringify(events.map(rowOf)),
+      timeMin,
+      timeMax,
+    };
   }
 
   #send(request: AuditRequest): void {
@@ -227,7 +236,8 @@ class SqliteAuditSink implements AuditSink {
     if (segment !== undefined) this.#stored = segment.firstOrdinal + segment.events.length - 1;
     this.#spool.remove();
     this.#inFlight = undefined;
-    if (this.#failures > 0) this.#options.log.info("audit.recovered", { path: this.#options.path, dropped: this.#spool.lost });
+    if (this.#failures > 0)
+      this.#options.log.info("audit.recovered", { path: this.#options.path, dropped: this.#spool.lost });
     this.#failures = 0;
     const urgent = this.#closing !== undefined || this.#queries.length > 0 || this.#spool.count > this.#spool.openCount;
     if (urgent) this.#flush();
@@ -251,7 +261,8 @@ class SqliteAuditSink implements AuditSink {
     this.#sendQueries(true); // They see what is stored.
     const closing = this.#closing;
     if (closing !== undefined && (closing.sent || --closing.triesLeft <= 0)) return this.#giveUp(why);
-    const wait = closing === undefined ? Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** (this.#failures - 1)) : CLOSE_RETRY_MS;
+    const wait =
+      closing === undefined ? Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** (this.#failures - 1)) : CLOSE_RETRY_MS;
     this.#retryTimer ??= this.#options.clock.after(wait, () => {
       this.#retryTimer = undefined;
       this.#flush();

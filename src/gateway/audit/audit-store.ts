@@ -100,7 +100,9 @@ const prepareAll = (db: DatabaseSync): Statements => ({
   run: db.prepare("SELECT last_ordinal FROM runs WHERE id = ?"),
   setRun: db.prepare("UPDATE runs SET last_seq = ?, last_ordinal = ?, closed = ? WHERE id = ?"),
   newest: db.prepare("SELECT * FROM batches WHERE time_max >= ? AND time_min < ? ORDER BY first_seq DESC"),
-  oldest: db.prepare("SELECT * FROM batches WHERE first_seq + count - 1 > ? AND time_max >= ? AND time_min < ? ORDER BY first_seq"),
+  oldest: db.prepare(
+    "SELECT * FROM batches WHERE first_seq + count - 1 > ? AND time_max >= ? AND time_min < ? ORDER BY first_seq",
+  ),
 });
 
 /** @throws when the file can't be opened, is locked for longer than a second, is damaged, or is not ours. */
@@ -109,7 +111,9 @@ export function openAuditStore(path: string, max: number, runId: string, now: nu
   try {
     prepareSchema(db);
     db.prepare("INSERT OR IGNORE INTO runs SELECT ?, ?, NULL, last_seq, 0 FROM state").run(runId, now);
-    db.prepare("DELETE FROM runs WHERE rowid NOT IN (SELECT rowid FROM runs ORDER BY rowid DESC LIMIT ?)").run(RUNS_KEPT);
+    db.prepare("DELETE FROM runs WHERE rowid NOT IN (SELECT rowid FROM runs ORDER BY rowid DESC LIMIT ?)").run(
+      RUNS_KEPT,
+    );
     return new SqliteAuditStore(db, max, runId);
   } catch (err) {
     db.close();

@@ -16,19 +16,30 @@ let store: AuditStore | undefined;
 function handle(request: AuditRequest): AuditReply {
   switch (request.kind) {
     case "write":
-      return attempt(request.now, (open) => {
-        open.write(request.batch, request.now);
-        return { kind: "written" };
-      }, (why) => ({ kind: "writeFailed", why }));
+      return attempt(
+        request.now,
+        (open) => {
+          open.write(request.batch, request.now);
+          return { kind: "written" };
+        },
+        (why) => ({ kind: "writeFailed", why }),
+      );
     case "query":
-      return attempt(request.now, (open) => ({ kind: "page", id: request.id, page: open.query(request.query) }),
-        (why) => ({ kind: "queryFailed", id: request.id, why }));
+      return attempt(
+        request.now,
+        (open) => ({ kind: "page", id: request.id, page: open.query(request.query) }),
+        (why) => ({ kind: "queryFailed", id: request.id, why }),
+      );
     case "close":
-      return attempt(request.now, (open) => {
-        open.close(request.lastOrdinal, request.now);
-        store = undefined;
-        return { kind: "closed" };
-      }, (why) => ({ kind: "closeFailed", why }));
+      return attempt(
+        request.now,
+        (open) => {
+          open.close(request.lastOrdinal, request.now);
+          store = undefined;
+          return { kind: "closed" };
+        },
+        (why) => ({ kind: "closeFailed", why }),
+      );
     default:
       return assertNever(request, "audit request");
   }

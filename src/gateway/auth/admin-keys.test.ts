@@ -27,7 +27,11 @@ const FROM_FILE: ApiKey = {
   expiresAt: null,
 };
 
-function open(t: TestContext, folder = mkdtempSync(join(tmpdir(), "yardmaster-keys-")), clock = new VirtualClock()): KeyAdmin & { readonly folder: string; readonly clock: VirtualClock } {
+function open(
+  t: TestContext,
+  folder = mkdtempSync(join(tmpdir(), "yardmaster-keys-")),
+  clock = new VirtualClock(),
+): KeyAdmin & { readonly folder: string; readonly clock: VirtualClock } {
   const stored = new StoredKeys(folder);
   t.after(() => stored.close());
   const admin = { ring: new KeyRing(clock, { config: [FROM_FILE] }), stored, clock, folder };
@@ -35,13 +39,19 @@ function open(t: TestContext, folder = mkdtempSync(join(tmpdir(), "yardmaster-ke
   return admin;
 }
 
-const code = (work: () => unknown, expected: ErrorCode): void => assert.throws(work, (err) => hasErrorCode(err, expected));
+const code = (work: () => unknown, expected: ErrorCode): void =>
+  assert.throws(work, (err) => hasErrorCode(err, expected));
 
 test("a key that is made works at once and after a restart, and only its hash is kept [60.K1 80.D32]", (t) => {
   const admin = open(t);
   const issued = createKey(admin, { id: "chat", classes: ["batch"], models: ["qwen*"], limits: { max_in_flight: 3 } });
   const checked = admin.ring.check(issued.key, "p");
-  assert.ok(checked.kind === "ok" && checked.key.id === "chat" && checked.key.limits.inFlightMax === 3 && checked.key.classes[0] === "batch");
+  assert.ok(
+    checked.kind === "ok" &&
+      checked.key.id === "chat" &&
+      checked.key.limits.inFlightMax === 3 &&
+      checked.key.classes[0] === "batch",
+  );
   assert.equal(open(t, admin.folder).ring.check(issued.key, "p").kind, "ok");
   for (const file of readdirSync(admin.folder)) {
     assert.ok(!readFileSync(join(admin.folder, file)).includes(issued.key.slice(3)), file);
@@ -82,7 +92,17 @@ test("what can't be done is said by its code", (t) => {
   code(() => rotateKey(admin, "file-key", {}), "KEY_IN_FILE");
   code(() => revokeKey(admin, "nobody"), "KEY_UNKNOWN");
   code(() => rotateKey(admin, "nobody", {}), "KEY_UNKNOWN");
-  for (const body of [undefined, null, [], {}, { id: "a b" }, { id: "x", role: "root" }, { id: "x", hash: "sha256:0" }, { id: "x", source: "config" }, JSON.parse('{"id":"x","__proto__":{"role":"admin"}}')]) {
+  for (const body of [
+    undefined,
+    null,
+    [],
+    {},
+    { id: "a b" },
+    { id: "x", role: "root" },
+    { id: "x", hash: "sha256:0" },
+    { id: "x", source: "config" },
+    JSON.parse('{"id":"x","__proto__":{"role":"admin"}}'),
+  ]) {
     code(() => createKey(admin, body), "BAD_REQUEST");
   }
   code(() => rotateKey(admin, "chat", { overlap_s: -1 }), "BAD_REQUEST");
@@ -96,6 +116,9 @@ test("a row that something else wrote lets nobody in and breaks nothing", (t) =>
   db.prepare("INSERT INTO stored_keys VALUES (?, 'y', 'not json', 1, NULL)").run(hashKey("ky"));
   db.close();
   loadStoredKeys(admin);
-  assert.deepEqual(["kx", "ky"].map((plain) => admin.ring.check(plain, "p").kind), ["wrong", "wrong"]);
+  assert.deepEqual(
+    ["kx", "ky"].map((plain) => admin.ring.check(plain, "p").kind),
+    ["wrong", "wrong"],
+  );
   assert.equal(admin.ring.check(issued.key, "p").kind, "ok");
 });

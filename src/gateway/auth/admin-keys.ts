@@ -19,7 +19,10 @@ export interface KeyAdmin {
 
 /** Reads the store into the ring; at start, and after each change. */
 export function loadStoredKeys({ ring, stored, clock }: KeyAdmin): void {
-  ring.replace("stored", stored.list(clock.wall()).map(({ key }) => key));
+  ring.replace(
+    "stored",
+    stored.list(clock.wall()).map(({ key }) => key),
+  );
 }
 
 /** `GET /admin/keys`. */
@@ -33,9 +36,11 @@ export function listKeys({ ring, stored, clock }: KeyAdmin): { readonly keys: Ke
 export function createKey(admin: KeyAdmin, body: unknown): IssuedKey {
   const parsed = newKeyRequest.safeParse(body);
   if (!parsed.success) throw badRequest(parsed.error.issues);
-  if (admin.ring.list().some(({ key }) => key.id === parsed.data.id && key.source !== "stored")) throw new YardmasterError("KEY_EXISTS", `a key with the id ${parsed.data.id} exists already`);
+  if (admin.ring.list().some(({ key }) => key.id === parsed.data.id && key.source !== "stored"))
+    throw new YardmasterError("KEY_EXISTS", `a key with the id ${parsed.data.id} exists already`);
   const issued = admin.stored.create(parsed.data, admin.clock.wall());
-  if (issued === undefined) throw new YardmasterError("KEY_EXISTS", `a key with the id ${parsed.data.id} exists already`);
+  if (issued === undefined)
+    throw new YardmasterError("KEY_EXISTS", `a key with the id ${parsed.data.id} exists already`);
   loadStoredKeys(admin);
   return viewIssued(parsed.data.id, issued);
 }
@@ -57,14 +62,24 @@ export function rotateKey(admin: KeyAdmin, id: string, body: unknown): IssuedKey
   return viewIssued(id, issued);
 }
 
-function badRequest(issues: readonly { readonly path: readonly PropertyKey[]; readonly message: string }[]): YardmasterError {
-  return new YardmasterError("BAD_REQUEST", issues.map((issue) => `${issue.path.map(String).join(".") || "body"}: ${issue.message}`).join("; "));
+function badRequest(
+  issues: readonly { readonly path: readonly PropertyKey[]; readonly message: string }[],
+): YardmasterError {
+  return new YardmasterError(
+    "BAD_REQUEST",
+    issues.map((issue) => `${issue.path.map(String).join(".") || "body"}: ${issue.message}`).join("; "),
+  );
 }
 
 function notStored({ ring }: KeyAdmin, id: string): YardmasterError {
   const known = ring.list().find(({ key }) => key.id === id)?.key;
   if (known === undefined) return new YardmasterError("KEY_UNKNOWN", "there is no key with this id");
-  return new YardmasterError("KEY_IN_FILE", known.source === "config" ? `the key ${id} stands in the configuration file: change it there` : `the key ${id} belongs to this process and ends with it`);
+  return new YardmasterError(
+    "KEY_IN_FILE",
+    known.source === "config"
+      ? `the key ${id} stands in the configuration file: change it there`
+      : `the key ${id} belongs to this process and ends with it`,
+  );
 }
 
 const isoOrNull = (time: EpochMs | null): string | null => (time === null ? null : formatIsoTime(time));
@@ -87,5 +102,10 @@ function viewKey(key: AcceptedKey, createdAt: EpochMs | null, lastUsedAt: EpochM
 }
 
 function viewIssued(id: string, issued: IssuedStoredKey): IssuedKey {
-  return { id, key: issued.secret.reveal(), hash: `sha256:${issued.hash}`, old_valid_until: isoOrNull(issued.oldValidUntil) };
+  return {
+    id,
+    key: issued.secret.reveal(),
+    hash: `sha256:${issued.hash}`,
+    old_valid_until: isoOrNull(issued.oldValidUntil),
+  };
 }

@@ -14,7 +14,8 @@ const found: readonly (readonly [name: string, headers: readonly string[]])[] = 
   ["another scheme beside a key header", ["Authorization", "Basic dTpw", "x-api-key", KEY]],
 ];
 for (const [name, headers] of found) {
-  test(`a key is read from ${name} [80.D2 80.C38]`, () => assert.deepEqual(readCredential(["host", "a", ...headers], "/v1/models"), { kind: "key", value: KEY }));
+  test(`a key is read from ${name} [80.D2 80.C38]`, () =>
+    assert.deepEqual(readCredential(["host", "a", ...headers], "/v1/models"), { kind: "key", value: KEY }));
 }
 
 const none: readonly (readonly [name: string, headers: readonly string[]])[] = [
@@ -24,14 +25,16 @@ const none: readonly (readonly [name: string, headers: readonly string[]])[] = [
   ["basic authentication", ["Authorization", "Basic dTpw"]],
   ["a name that only looks alike", ["authorisation", `Bearer ${KEY}`]],
 ];
-for (const [name, headers] of none) test(`${name} is no key`, () => assert.deepEqual(readCredential(headers, "/"), { kind: "none" }));
+for (const [name, headers] of none)
+  test(`${name} is no key`, () => assert.deepEqual(readCredential(headers, "/"), { kind: "none" }));
 
 const bad: readonly (readonly [name: string, headers: readonly string[], target: string])[] = [
   ["two Authorization headers", ["Authorization", `Bearer ${KEY}`, "authorization", `Bearer ${KEY}`], "/"],
   ["two x-api-key headers", ["x-api-key", KEY, "x-api-key", "other"], "/"],
   ["two different keys", ["x-api-key", KEY, "authorization", "Bearer other"], "/"],
   ...["key", "api_key", "api-key", "access_token", "token", "KEY", "%6bey", "api%5Fkey", "+key"].map(
-    (name) => [`the query parameter ${name}`, ["authorization", `Bearer ${KEY}`], `/v1/models?a=1&${name}=${KEY}`] as const,
+    (name) =>
+      [`the query parameter ${name}`, ["authorization", `Bearer ${KEY}`], `/v1/models?a=1&${name}=${KEY}`] as const,
   ),
   ["a query parameter behind a semicolon", [], `/v1/models?a=1;key=${KEY}`],
   ["a query parameter without a value", [], "/v1/models?key"],
@@ -45,5 +48,6 @@ for (const [name, headers, target] of bad) {
 }
 
 test("other query parameters pass, broken escapes included", () => {
-  for (const target of ["/x?keys=1&monkey=2&max_tokens=3", "/x?a=key", "/x?%zz=1", "/x?", "/key/token"]) assert.equal(readCredential([], target).kind, "none", target);
+  for (const target of ["/x?keys=1&monkey=2&max_tokens=3", "/x?a=key", "/x?%zz=1", "/x?", "/key/token"])
+    assert.equal(readCredential([], target).kind, "none", target);
 });

@@ -13,7 +13,8 @@ const BEARER = /^bearer[ \t]+/i;
  * since targets are written to logs by every proxy on the way.
  */
 export function readCredential(rawHeaders: readonly string[], target: string): Credential {
-  if (target.includes("?") && hasKeyInQuery(target)) return { kind: "bad", why: "a key in the query string is refused: send it as `Authorization: Bearer`" };
+  if (target.includes("?") && hasKeyInQuery(target))
+    return { kind: "bad", why: "a key in the query string is refused: send it as `Authorization: Bearer`" };
   let authorization: string | undefined;
   let xApiKey: string | undefined;
   let apiKey: string | undefined;
@@ -38,7 +39,8 @@ export function readCredential(rawHeaders: readonly string[], target: string): C
       default:
     }
   }
-  const bearer = authorization !== undefined && BEARER.test(authorization) ? authorization.replace(BEARER, "") : undefined;
+  const bearer =
+    authorization !== undefined && BEARER.test(authorization) ? authorization.replace(BEARER, "") : undefined;
   let found: string | undefined;
   for (const key of [bearer, xApiKey, apiKey]) {
     if (key === undefined || key === "") continue;
@@ -50,7 +52,15 @@ export function readCredential(rawHeaders: readonly string[], target: string): C
 
 const duplicate = (name: string): Credential => ({ kind: "bad", why: `the header \`${name}\` was sent twice` });
 
-const KEY_PARAMETERS: ReadonlySet<string> = new Set(["key", "api_key", "api-key", "apikey", "x-api-key", "access_token", "token"]);
+const KEY_PARAMETERS: ReadonlySet<string> = new Set([
+  "key",
+  "api_key",
+  "api-key",
+  "apikey",
+  "x-api-key",
+  "access_token",
+  "token",
+]);
 
 function hasKeyInQuery(target: string): boolean {
   const query = target.slice(target.indexOf("?") + 1).split("#", 1)[0] ?? "";

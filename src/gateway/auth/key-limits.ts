@@ -3,7 +3,11 @@ import type { MonoMs } from "../../kernel/clock.ts";
 
 export type LimitCheck =
   | { readonly kind: "ok" }
-  | { readonly kind: "limited"; readonly limit: "requests_per_minute" | "max_in_flight"; readonly retryAfterMs: number };
+  | {
+      readonly kind: "limited";
+      readonly limit: "requests_per_minute" | "max_in_flight";
+      readonly retryAfterMs: number;
+    };
 
 interface KeyUse {
   inFlight: number;
@@ -28,9 +32,15 @@ export class KeyLimiter {
   enter(keyId: string, limits: KeyLimits, now: MonoMs): LimitCheck {
     if (limits.requestsPerMinute === null && limits.inFlightMax === null) return OK;
     const use = this.#useOf(keyId, limits, now);
-    if (limits.inFlightMax !== null && use.inFlight >= limits.inFlightMax) return { kind: "limited", limit: "max_in_flight", retryAfterMs: IN_FLIGHT_RETRY_MS };
+    if (limits.inFlightMax !== null && use.inFlight >= limits.inFlightMax)
+      return { kind: "limited", limit: "max_in_flight", retryAfterMs: IN_FLIGHT_RETRY_MS };
     if (limits.requestsPerMinute !== null) {
-      if (use.allowance < 1) return { kind: "limited", limit: "requests_per_minute", retryAfterMs: ((1 - use.allowance) * MINUTE_MS) / limits.requestsPerMinute };
+      if (use.allowance < 1)
+        return {
+          kind: "limited",
+          limit: "requests_per_minute",
+          retryAfterMs: ((1 - use.allowance) * MINUTE_MS) / limits.requestsPerMinute,
+        };
       use.allowance -= 1;
     }
     use.inFlight += 1;

@@ -30,7 +30,16 @@ test("a new key has 256 random bits, and its hash lets it in and nothing near it
   assert.notEqual(newKey().hash, made.hash);
   const ring = new KeyRing(new VirtualClock(), { config: [{ ...aKey("k", "x"), hash: made.hash }] });
   assert.equal(ring.check(plain, PEER).kind, "ok");
-  for (const wrong of ["", made.hash, plain.slice(0, -1), `${plain} `, plain.toUpperCase(), "' OR 1=1 --", "x".repeat(10_000)]) assert.equal(ring.check(wrong, PEER).kind, "wrong");
+  for (const wrong of [
+    "",
+    made.hash,
+    plain.slice(0, -1),
+    `${plain} `,
+    plain.toUpperCase(),
+    "' OR 1=1 --",
+    "x".repeat(10_000),
+  ])
+    assert.equal(ring.check(wrong, PEER).kind, "wrong");
 });
 
 test("keys of all sources are let in, and the file's word goes before the store's", () => {
@@ -101,7 +110,8 @@ test("an IPv6 peer is its /64, a mapped IPv4 one is itself", () => {
 test("the memory for wrong keys is bounded however many peers there are", () => {
   const clock = new VirtualClock();
   const limit = new WrongKeyLimit();
-  for (let peer = 0; peer < 30_000; peer += 1) limit.spend(`10.${peer >> 16}.${(peer >> 8) & 255}.${peer & 255}`, clock.mono());
+  for (let peer = 0; peer < 30_000; peer += 1)
+    limit.spend(`10.${peer >> 16}.${(peer >> 8) & 255}.${peer & 255}`, clock.mono());
   assert.equal(limit.size, 10_000);
 });
 
@@ -109,5 +119,8 @@ test("no plain key stays in the ring", () => {
   const ring = new KeyRing(new VirtualClock(), { config: [aKey("a", "CANARY-key")] });
   ring.check("CANARY-key", PEER);
   ring.check("CANARY-wrong", PEER);
-  assert.ok(!inspect(ring, { depth: 9, showHidden: true }).includes("CANARY") && !JSON.stringify(ring.list()).includes("CANARY"));
+  assert.ok(
+    !inspect(ring, { depth: 9, showHidden: true }).includes("CANARY") &&
+      !JSON.stringify(ring.list()).includes("CANARY"),
+  );
 });

@@ -2,7 +2,10 @@ import { REQUEST_CLASSES } from "../../contract/request-class.ts";
 import type { AcceptedKey } from "./key-ring.ts";
 
 /** What a request may do, by the key it came with. */
-export type RequestKey = Pick<AcceptedKey, "id" | "role" | "classes" | "weight" | "limits" | "allowExternal" | "allowsModel">;
+export type RequestKey = Pick<
+  AcceptedKey,
+  "id" | "role" | "classes" | "weight" | "limits" | "allowExternal" | "allowsModel"
+>;
 
 /** Everybody, where `auth.mode` is `none`: the address is then the only protection, which the configuration check enforces. */
 export const ANONYMOUS: RequestKey = {

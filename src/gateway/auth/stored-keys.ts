@@ -59,7 +59,11 @@ export class StoredKeys {
 
   /** Keys that are valid now or have an own expiry date. A row that can't be read is left out: it lets nobody in. */
   list(now: EpochMs): StoredKey[] {
-    const rows = this.#db.prepare("SELECT hash, settings, created_at, ends_at FROM stored_keys WHERE ends_at IS NULL OR ends_at > ? ORDER BY id, created_at").all(now);
+    const rows = this.#db
+      .prepare(
+        "SELECT hash, settings, created_at, ends_at FROM stored_keys WHERE ends_at IS NULL OR ends_at > ? ORDER BY id, created_at",
+      )
+      .all(now);
     return rows.flatMap((row) => {
       const settings = readSettings(row["settings"]);
       const { hash, created_at: createdAt, ends_at: endsAt } = row;
@@ -92,7 +96,9 @@ export class StoredKeys {
       if (settings === undefined) return undefined;
       const endsAt = asEpoch(Math.round(now + overlapMs));
       // A key still in an earlier overlap ends with this one, if not before.
-      this.#db.prepare("UPDATE stored_keys SET ends_at = min(coalesce(ends_at, ?), ?) WHERE id = ?").run(endsAt, endsAt, id);
+      this.#db
+        .prepare("UPDATE stored_keys SET ends_at = min(coalesce(ends_at, ?), ?) WHERE id = ?")
+        .run(endsAt, endsAt, id);
       this.#forgetEnded(now);
       return this.#insert(id, settings, now, overlapMs > 0 ? endsAt : null);
     });
@@ -109,7 +115,9 @@ export class StoredKeys {
 
   #insert(id: string, settings: string, now: EpochMs, oldValidUntil: EpochMs | null): IssuedStoredKey {
     const made = newKey();
-    this.#db.prepare("INSERT INTO stored_keys (hash, id, settings, created_at, ends_at) VALUES (?, ?, ?, ?, NULL)").run(made.hash, id, settings, now);
+    this.#db
+      .prepare("INSERT INTO stored_keys (hash, id, settings, created_at, ends_at) VALUES (?, ?, ?, ?, NULL)")
+      .run(made.hash, id, settings, now);
     return { secret: made.key, hash: made.hash, oldValidUntil };
   }
 

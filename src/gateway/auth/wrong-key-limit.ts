@@ -45,12 +45,16 @@ export class WrongKeyLimit {
 
 /** An IPv6 customer holds a /64 and may take any address in it, so the /64 is the peer. */
 export function peerGroup(address: string): string {
-  const plain = address.toLowerCase().startsWith("::ffff:") && address.includes(".") ? address.slice("::ffff:".length) : address;
+  const plain =
+    address.toLowerCase().startsWith("::ffff:") && address.includes(".") ? address.slice("::ffff:".length) : address;
   if (!isIPv6(plain)) return plain;
   const [head = "", tail] = (plain.split("%", 1)[0] ?? "").toLowerCase().split("::");
   const groups = head === "" ? [] : head.split(":");
   const after = tail === undefined || tail === "" ? [] : tail.split(":");
   const missing = tail === undefined ? 0 : Math.max(0, 8 - groups.length - after.length);
   const all = [...groups, ...Array.from({ length: missing }, () => "0"), ...after];
-  return `${all.slice(0, 4).map((group) => group.replace(/^0+(?=.)/, "")).join(":")}::/64`;
+  return `${all
+    .slice(0, 4)
+    .map((group) => group.replace(/^0+(?=.)/, ""))
+    .join(":")}::/64`;
 }

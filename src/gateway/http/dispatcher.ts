@@ -50,22 +50,45 @@ export class Dispatcher implements EdgeHandlers {
     const headers = checkRequestHeaders(req.rawHeaders, req.httpVersion);
     if (headers.kind === "bad") return this.#refuseEdge(res, headers.code, headers.why);
     const target = canonicalPath(req.url ?? "");
-    if (target.kind === "tooLong") return this.#refuseEdge(res, "URI_TOO_LONG", "the request target is longer than 8 KiB");
+    if (target.kind === "tooLong")
+      return this.#refuseEdge(res, "URI_TOO_LONG", "the request target is longer than 8 KiB");
     if (target.kind === "bad") return this.#refuseEdge(res, "BAD_REQUEST", target.why);
     const requestId = saneRequestId(headerValue(req.rawHeaders, "x-request-id")) ?? this.#deps.nextRequestId();
     const match = matchRoute(req.method ?? "", target.path);
     if (match.kind !== "route") {
       const unknown = match.kind === "unknown";
-      this.#refuse(res, unknown ? "ROUTE_UNKNOWN" : "METHOD_NOT_ALLOWED", unknown ? "there is no such route" : `this route takes ${match.allow}`, requestId, "openai", {
-        allow: unknown ? undefined : match.allow,
-      });
+      this.#refuse(
+        res,
+        unknown ? "ROUTE_UNKNOWN" : "METHOD_NOT_ALLOWED",
+        unknown ? "there is no such route" : `this route takes ${match.allow}`,
+        requestId,
+        "openai",
+        {
+          allow: unknown ? undefined : match.allow,
+        },
+      );
       return;
     }
     const { route, rest } = match;
     const found = this.#keyOf(req, route);
-    if (found.kind === "refused") return this.#refuse(res, found.code, found.message, requestId, route.dialect, { retryAfterMs: found.retryAfterMs });
+    if (found.kind === "refused")
+      return this.#refuse(res, found.code, found.message, requestId, route.dialect, {
+        retryAfterMs: found.retryAfterMs,
+      });
     this.#deps.handle(
-      { req, res, requestId, route, path: target.path, query: target.query, rest, key: found.key, dialect: route.dialect, arrivedAt, arrivedWall: clock.wall() },
+      {
+        req,
+        res,
+        requestId,
+        route,
+        path: target.path,
+        query: target.query,
+        rest,
+        key: found.key,
+        dialect: route.dialect,
+        arrivedAt,
+        arrivedWall: clock.wall(),
+      },
       expectsContinue,
     );
   }
@@ -76,7 +99,8 @@ export class Dispatcher implements EdgeHandlers {
     if (credential.kind === "bad") return { kind: "refused", code: "BAD_REQUEST", message: credential.why };
     if (route.access === "open" || config.auth.mode === "none") return { kind: "ok", key: ANONYMOUS };
     if (route.access === "scrape" && config.metricsPublic) return { kind: "ok", key: ANONYMOUS };
-    if (credential.kind === "none") return this.#denied("missing", "UNAUTHORIZED", "send your key as `Authorization: Bearer KEY`");
+    if (credential.kind === "none")
+      return this.#denied("missing", "UNAUTHORIZED", "send your key as `Authorization: Bearer KEY`");
     const check = this.#deps.keys.check(credential.value, req.socket.remoteAddress ?? "");
     switch (check.kind) {
       case "wrong":
@@ -84,7 +108,10 @@ export class Dispatcher implements EdgeHandlers {
       case "expired":
         return this.#denied("expired", "UNAUTHORIZED", "the key has expired");
       case "throttled":
-        return { ...this.#denied("rate_limited", "RATE_LIMITED", "too many wrong keys came from this address"), retryAfterMs: check.retryAfterMs };
+        return {
+          ...this.#denied("rate_limited", "RATE_LIMITED", "too many wrong keys came from this address"),
+          retryAfterMs: check.retryAfterMs,
+        };
       default: {
         const roles = route.access === "scrape" ? SCRAPERS : route.access;
         if (roles.includes(check.key.role)) return { kind: "ok", key: check.key };
@@ -93,7 +120,11 @@ export class Dispatcher implements EdgeHandlers {
     }
   }
 
-  #denied(why: Parameters<GatewayMetrics["authFailed"]>[0], code: ErrorCode, message: string): Extract<KeyOutcome, { kind: "refused" }> {
+  #denied(
+    why: Parameters<GatewayMetrics["authFailed"]>[0],
+    code: ErrorCode,
+    message: string,
+  ): Extract<KeyOutcome, { kind: "refused" }> {
     this.#deps.metrics.authFailed(why);
     return { kind: "refused", code, message };
   }

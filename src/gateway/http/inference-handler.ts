@@ -85,11 +85,15 @@ export class InferenceHandler {
     const id = slash < 0 ? context.rest : context.rest.slice(0, slash);
     const upstream = this.#deps.registry.byId(id);
     if (upstream === undefined || upstream.settings.kind !== "http") {
-      this.#refuse(context, "UPSTREAM_UNKNOWN", `there is no upstream ${JSON.stringify(id)} of kind http`, { param: "id" });
+      this.#refuse(context, "UPSTREAM_UNKNOWN", `there is no upstream ${JSON.stringify(id)} of kind http`, {
+        param: "id",
+      });
       return;
     }
-    const allowed = context.key.allowsModel(id) || upstream.settings.models.some((model) => context.key.allowsModel(model));
-    if (!allowed) this.#refuse(context, "MODEL_FORBIDDEN", `this key may not use the upstream ${JSON.stringify(id)}`, { upstream });
+    const allowed =
+      context.key.allowsModel(id) || upstream.settings.models.some((model) => context.key.allowsModel(model));
+    if (!allowed)
+      this.#refuse(context, "MODEL_FORBIDDEN", `this key may not use the upstream ${JSON.stringify(id)}`, { upstream });
     else this.#begin(context, upstream, slash < 0 ? "/" : context.rest.slice(slash), expectsContinue);
   }
 
@@ -98,17 +102,35 @@ export class InferenceHandler {
     if (this.#deps.draining()) return this.#refuse(context, "DRAINING", "the gateway is stopping", { upstream });
     const raw = context.req.rawHeaders;
     const asked = parseClass(headerValue(raw, "x-yardmaster-class"));
-    if (asked.kind === "unknown") return this.#refuse(context, "CLASS_UNKNOWN", "x-yardmaster-class is not interactive, system or batch", { upstream });
+    if (asked.kind === "unknown")
+      return this.#refuse(context, "CLASS_UNKNOWN", "x-yardmaster-class is not interactive, system or batch", {
+        upstream,
+      });
     const requestClass = asked.kind === "class" ? asked.class : (context.key.classes[0] ?? "interactive");
-    if (!context.key.classes.includes(requestClass)) return this.#refuse(context, "CLASS_FORBIDDEN", `this key may not use class ${requestClass}`, { upstream });
+    if (!context.key.classes.includes(requestClass))
+      return this.#refuse(context, "CLASS_FORBIDDEN", `this key may not use class ${requestClass}`, { upstream });
     if (this.#deps.loopSheds(requestClass)) {
-      return this.#refuse(context, "QUEUE_FULL", `the gateway is behind with its work and takes no requests of class ${requestClass}`, { class: requestClass, upstream, shed: true });
+      return this.#refuse(
+        context,
+        "QUEUE_FULL",
+        `the gateway is behind with its work and takes no requests of class ${requestClass}`,
+        { class: requestClass, upstream, shed: true },
+      );
     }
     const timeout = parseTimeoutMs(headerValue(raw, "x-request-timeout-ms"));
-    if (timeout.kind === "bad") return this.#refuse(context, "BAD_REQUEST", "x-request-timeout-ms is not a whole number of milliseconds above 0", { upstream });
+    if (timeout.kind === "bad")
+      return this.#refuse(
+        context,
+        "BAD_REQUEST",
+        "x-request-timeout-ms is not a whole number of milliseconds above 0",
+        { upstream },
+      );
     const limited = this.#deps.limiter.enter(context.key.id, context.key.limits, now);
     if (limited.kind === "limited") {
-      return this.#refuse(context, "RATE_LIMITED", `the key's ${limited.limit} is reached`, { upstream, retryAfterMs: limited.retryAfterMs });
+      return this.#refuse(context, "RATE_LIMITED", `the key's ${limited.limit} is reached`, {
+        upstream,
+        retryAfterMs: limited.retryAfterMs,
+      });
     }
     const deadline = timeout.kind === "ms" ? asMono(context.arrivedAt + timeout.ms) : undefined;
     this.#readBody({ context, class: requestClass, deadline, upstream, path }, expectsContinue);
@@ -117,7 +139,8 @@ export class InferenceHandler {
   #readBody(arriving: Arriving, expectsContinue: boolean): void {
     const { context, upstream } = arriving;
     const raw = context.req.rawHeaders;
-    const scanner = upstream === null ? scannerFor(headerValue(raw, "content-type"), headerValue(raw, "content-encoding")) : OPAQUE;
+    const scanner =
+      upstream === null ? scannerFor(headerValue(raw, "content-type"), headerValue(raw, "content-encoding")) : OPAQUE;
     if (scanner.kind === "bad") {
       this.#deps.limiter.leave(context.key.id);
       return this.#refuse(context, scanner.code, scanner.why, { upstream });
@@ -127,7 +150,13 @@ export class InferenceHandler {
     const declared = chunked ? undefined : Number(length ?? 0);
     const { clock, wheel, budget } = this.#deps;
     const config = this.#deps.config();
-    const body = new RequestBody(context.req, { clock, wheel, budget, bytesMax: config.maxBodyBytes, idleMs: config.http.bodyIdleMs });
+    const body = new RequestBody(context.req, {
+      clock,
+      wheel,
+      budget,
+      bytesMax: config.maxBodyBytes,
+      idleMs: config.http.bodyIdleMs,
+    });
     if (expectsContinue && (declared ?? 0) <= config.maxBodyBytes) context.res.writeContinue();
     this.#arriving += 1;
     body.collect(
@@ -168,17 +197,28 @@ export class InferenceHandler {
     const model = scanned.kind === "opaque" ? "" : scanned.model;
     const upstream = arriving.upstream ?? this.#deps.registry.byModel(model);
     if (upstream === undefined || (arriving.upstream === null && upstream.settings.kind === "http")) {
-      return refuse("MODEL_UNKNOWN", `the model ${JSON.stringify(model.slice(0, 200))} does not exist`, { param: "model" });
+      return refuse("MODEL_UNKNOWN", `the model ${JSON.stringify(model.slice(0, 200))} does not exist`, {
+        param: "model",
+      });
     }
     if (arriving.upstream === null && !context.key.allowsModel(model)) {
-      return refuse("MODEL_FORBIDDEN", `this key may not use the model ${JSON.stringify(model.slice(0, 200))}`, { param: "model" });
+      return refuse("MODEL_FORBIDDEN", `this key may not use the model ${JSON.stringify(model.slice(0, 200))}`, {
+        param: "model",
+      });
     }
     if (upstream.settings.external && !context.key.allowExternal) {
       return refuse("EXTERNAL_UPSTREAM_FORBIDDEN", "this key's data may not leave the house", { upstream });
     }
     const away = upstream.unavailable(model, false);
-    if (away !== null) return refuse("UPSTREAM_UNAVAILABLE", `no endpoint can take work: ${away.reason}`, { upstream, retryAfterMs: away.retryAfterMs });
-    const rerank = scanned.kind === "json" ? translateRerank(upstream.adapter, arriving.path, end.chunks, end.bytes, context.requestId) : AS_IT_IS;
+    if (away !== null)
+      return refuse("UPSTREAM_UNAVAILABLE", `no endpoint can take work: ${away.reason}`, {
+        upstream,
+        retryAfterMs: away.retryAfterMs,
+      });
+    const rerank =
+      scanned.kind === "json"
+        ? translateRerank(upstream.adapter, arriving.path, end.chunks, end.bytes, context.requestId)
+        : AS_IT_IS;
     if (rerank.kind === "invalid") return refuse(rerank.code, rerank.why, { upstream });
     const translated = rerank.kind === "translated";
     this.#ask(context, upstream, {
@@ -195,14 +235,20 @@ export class InferenceHandler {
       idempotent: arriving.upstream === null || SAFE_METHODS.has(context.req.method ?? ""),
       deadline: arriving.deadline,
       wantsQueueEvents: headerValue(context.req.rawHeaders, "x-yardmaster-queue-events") === "1",
-      wantsChoice: EXPLAINED_TO.has(context.key.role) && headerValue(context.req.rawHeaders, "x-yardmaster-explain") === "1",
+      wantsChoice:
+        EXPLAINED_TO.has(context.key.role) && headerValue(context.req.rawHeaders, "x-yardmaster-explain") === "1",
       memory,
     });
   }
 
   #ask(context: RequestContext, upstream: Upstream, request: PreparedRequest): void {
     const raw = context.req.rawHeaders;
-    const span = this.#deps.tracer.start(headerValue(raw, "traceparent"), headerValue(raw, "tracestate"), `${request.method} ${context.route.pattern}`, context.arrivedWall);
+    const span = this.#deps.tracer.start(
+      headerValue(raw, "traceparent"),
+      headerValue(raw, "tracestate"),
+      `${request.method} ${context.route.pattern}`,
+      context.arrivedWall,
+    );
     const call: AdmittedCall = new AdmittedCall(this.#deps, context, upstream, request, span, () => {
       this.#deps.calls.delete(call);
       this.#deps.limiter.leave(context.key.id);
@@ -265,13 +311,23 @@ class BodyMemory {
 }
 
 const AS_IT_IS = { kind: "asItIs" } as const;
-const OPAQUE: { readonly kind: "ok"; readonly scanner: BodyScanner } = { kind: "ok", scanner: { push: () => {}, end: () => ({ kind: "opaque" }) } };
+const OPAQUE: { readonly kind: "ok"; readonly scanner: BodyScanner } = {
+  kind: "ok",
+  scanner: { push: () => {}, end: () => ({ kind: "opaque" }) },
+};
 
 function scannerFor(
   contentType: string | undefined,
   contentEncoding: string | undefined,
-): { readonly kind: "ok"; readonly scanner: BodyScanner } | { readonly kind: "bad"; readonly code: "BAD_REQUEST"; readonly why: string } {
-  if (contentEncoding !== undefined && contentEncoding.toLowerCase() !== "identity") return { kind: "bad", code: "BAD_REQUEST", why: "a compressed request body can't be routed by its model: send it uncompressed" };
+):
+  | { readonly kind: "ok"; readonly scanner: BodyScanner }
+  | { readonly kind: "bad"; readonly code: "BAD_REQUEST"; readonly why: string } {
+  if (contentEncoding !== undefined && contentEncoding.toLowerCase() !== "identity")
+    return {
+      kind: "bad",
+      code: "BAD_REQUEST",
+      why: "a compressed request body can't be routed by its model: send it uncompressed",
+    };
   const boundary = parseBoundary(contentType);
   if (boundary.kind === "bad") return { kind: "bad", code: "BAD_REQUEST", why: boundary.why };
   return { kind: "ok", scanner: boundary.kind === "ok" ? formScanner(boundary.boundary) : jsonScanner() };
@@ -283,7 +339,8 @@ function jsonScanner(): BodyScanner {
     push: (chunk) => scan.push(chunk),
     end: () => {
       const result = scan.end();
-      if (result.kind === "invalid") return { kind: "bad", code: "BAD_JSON", why: `the body can't be read: ${result.why} (byte ${result.offset})` };
+      if (result.kind === "invalid")
+        return { kind: "bad", code: "BAD_JSON", why: `the body can't be read: ${result.why} (byte ${result.offset})` };
       const model = stringField(result.fields, "model");
       if (model === undefined) return missingModel(result.fields.has("model"));
       return { kind: "json", model, stream: result.fields.get("stream")?.text === "true", scan: result };
@@ -297,8 +354,11 @@ function formScanner(boundary: string): BodyScanner {
     push: (chunk) => scan.push(chunk),
     end: () => {
       const result = scan.end();
-      if (result.kind === "invalid") return { kind: "bad", code: "BAD_REQUEST", why: `the form can't be read: ${result.why}` };
-      return result.model === undefined ? missingModel(false) : { kind: "form", model: result.model, stream: result.stream === "true" };
+      if (result.kind === "invalid")
+        return { kind: "bad", code: "BAD_REQUEST", why: `the form can't be read: ${result.why}` };
+      return result.model === undefined
+        ? missingModel(false)
+        : { kind: "form", model: result.model, stream: result.stream === "true" };
     },
   };
 }

@@ -54,14 +54,16 @@ export class RequestBody {
   /** `declared` is the Content-Length, undefined for a chunked body. Calls `done` exactly once, never synchronously on success. */
   collect(declared: number | undefined, onChunk: (chunk: Buffer) => void, done: (end: BodyEnd) => void): void {
     this.#done = done;
-    if (declared !== undefined && declared > this.#bytesMax) return this.#finish({ kind: "tooLarge", bytesMax: this.#bytesMax });
+    if (declared !== undefined && declared > this.#bytesMax)
+      return this.#finish({ kind: "tooLarge", bytesMax: this.#bytesMax });
     if (declared !== undefined && !this.#take(declared)) return this.#finish({ kind: "noMemory" });
     this.#deadline = this.#wheel.add((this.#startedAt + this.#idleMs) as MonoMs, (now) => this.#checkPace(now));
     this.#req.on("data", (chunk: Buffer) => {
       if (this.#done === undefined) return;
       this.#bytes += chunk.length;
       if (this.#bytes > this.#bytesMax) return this.#finish({ kind: "tooLarge", bytesMax: this.#bytesMax });
-      if (this.#bytes > this.#taken && !this.#take(this.#bytes - this.#taken)) return this.#finish({ kind: "noMemory" });
+      if (this.#bytes > this.#taken && !this.#take(this.#bytes - this.#taken))
+        return this.#finish({ kind: "noMemory" });
       this.#chunks.push(chunk);
       onChunk(chunk);
     });
@@ -79,7 +81,9 @@ export class RequestBody {
   #checkPace(now: MonoMs): void {
     const elapsed = now - this.#startedAt;
     if (this.#bytes < elapsed * BYTES_PER_MS_MIN) return this.#finish({ kind: "tooSlow" });
-    this.#deadline = this.#wheel.add((now + Math.min(this.#idleMs, 5_000)) as MonoMs, (later) => this.#checkPace(later));
+    this.#deadline = this.#wheel.add((now + Math.min(this.#idleMs, 5_000)) as MonoMs, (later) =>
+      this.#checkPace(later),
+    );
   }
 
   #finish(end: BodyEnd): void {

@@ -11,8 +11,18 @@ import { collectProcessMetrics } from "./process-metrics.ts";
 import { Registry } from "./registry.ts";
 
 const OUTCOMES: readonly RequestOutcome[] = [
-  "ok", "engine_error", "refused", "queue_timeout", "client_aborted_queued", "client_aborted", "upstream_failed",
-  "upstream_truncated", "upstream_timeout", "client_stalled", "drain_aborted", "internal_error",
+  "ok",
+  "engine_error",
+  "refused",
+  "queue_timeout",
+  "client_aborted_queued",
+  "client_aborted",
+  "upstream_failed",
+  "upstream_truncated",
+  "upstream_timeout",
+  "client_stalled",
+  "drain_aborted",
+  "internal_error",
 ];
 
 /** Touches everything that a request on this upstream can touch. */
@@ -20,7 +30,13 @@ function useAll(metrics: GatewayMetrics, id: string, routes: readonly string[]):
   const upstream = metrics.forUpstream(id);
   for (const requestClass of REQUEST_CLASSES) {
     const handles = upstream.class[requestClass];
-    for (const series of [handles.durationSeconds, handles.queueSeconds, handles.firstByteSeconds, handles.tokenGapSeconds]) series.observe(0.02);
+    for (const series of [
+      handles.durationSeconds,
+      handles.queueSeconds,
+      handles.firstByteSeconds,
+      handles.tokenGapSeconds,
+    ])
+      series.observe(0.02);
     for (const route of routes) for (const outcome of OUTCOMES) handles.ended(route, outcome);
   }
   for (const kind of ["connect", "reset", "truncated", "protocol"]) upstream.endpointFailed("http://127.0.0.1:1", kind);
@@ -54,14 +70,37 @@ test("a page with every metric in use is valid in both formats and names only ya
 test("promtool, where it is installed, has no complaint about the page", (t) => {
   const registry = new Registry();
   useAll(createGatewayMetrics(registry, "1.2.3"), "chat", ["/v1/chat/completions"]);
-  const result = spawnSync("promtool", ["check", "metrics"], { input: registry.render("prometheus"), encoding: "utf8", timeout: 20_000 });
+  const result = spawnSync("promtool", ["check", "metrics"], {
+    input: registry.render("prometheus"),
+    encoding: "utf8",
+    timeout: 20_000,
+  });
   if (result.error !== undefined) return t.diagnostic("promtool is not installed: the page was not checked with it");
   assert.equal(result.status, 0, result.stdout + result.stderr);
 });
 
 test("labels are configured ids and closed sets: no key, model, path, prompt or request id", () => {
-  const allowed = new Set(["route", "upstream", "class", "outcome", "code", "why", "endpoint", "state", "kind", "direction", "stage", "stat", "mode", "result", "version", "metric", "to"]);
-  for (const definition of Object.values<MetricDefinition>(METRICS)) for (const label of definition.labels) assert.ok(allowed.has(label), `${definition.name} ${label}`);
+  const allowed = new Set([
+    "route",
+    "upstream",
+    "class",
+    "outcome",
+    "code",
+    "why",
+    "endpoint",
+    "state",
+    "kind",
+    "direction",
+    "stage",
+    "stat",
+    "mode",
+    "result",
+    "version",
+    "metric",
+    "to",
+  ]);
+  for (const definition of Object.values<MetricDefinition>(METRICS))
+    for (const label of definition.labels) assert.ok(allowed.has(label), `${definition.name} ${label}`);
 });
 
 test("four upstreams with every class, eight routes and every outcome stay below two thousand series [80.D38]", () => {
@@ -71,11 +110,15 @@ test("four upstreams with every class, eight routes and every outcome stay below
   for (let i = 0; i < 4; i += 1) {
     const upstream = metrics.forUpstream(`upstream-${i}`);
     for (const requestClass of REQUEST_CLASSES) {
-      for (let route = 0; route < 8; route += 1) for (const outcome of OUTCOMES) upstream.class[requestClass].ended(`/v1/route-${route}`, outcome);
+      for (let route = 0; route < 8; route += 1)
+        for (const outcome of OUTCOMES) upstream.class[requestClass].ended(`/v1/route-${route}`, outcome);
       upstream.class[requestClass].queueSeconds.observe(0);
     }
   }
-  const lines = registry.render("prometheus").split("\n").filter((line) => line !== "" && !line.startsWith("#"));
+  const lines = registry
+    .render("prometheus")
+    .split("\n")
+    .filter((line) => line !== "" && !line.startsWith("#"));
   assert.ok(lines.length <= 2_000, `${lines.length} series`);
 });
 
@@ -86,7 +129,10 @@ test("an upstream that left the configuration is on no later page", () => {
   metrics.forgetUpstream("gone");
   assert.ok(!registry.render("prometheus").includes('"gone"'));
   metrics.forUpstream("gone").class.batch.ended("/v1/embeddings", "ok");
-  assert.match(registry.render("prometheus"), /yardmaster_requests_total\{route="\/v1\/embeddings",upstream="gone",class="batch",outcome="ok"\} 1/);
+  assert.match(
+    registry.render("prometheus"),
+    /yardmaster_requests_total\{route="\/v1\/embeddings",upstream="gone",class="batch",outcome="ok"\} 1/,
+  );
 });
 
 test("handles of an upstream are the same at each call, so a request looks nothing up", () => {
@@ -99,7 +145,10 @@ test("every metric of the table is registered, and its names carry base units", 
   const registry = new Registry();
   createGatewayMetrics(registry, "1.2.3");
   for (const { name, type } of Object.values<MetricDefinition>(METRICS)) {
-    assert.throws(() => (type === "counter" ? registry.counter(name, "again", []) : registry.gauge(name, "again", [])), /exists already/);
+    assert.throws(
+      () => (type === "counter" ? registry.counter(name, "again", []) : registry.gauge(name, "again", [])),
+      /exists already/,
+    );
     assert.ok(!/_(ms|millis|milliseconds|kb|mb|percent)(_|$)/.test(name), name);
     assert.equal(name.endsWith("_total"), type === "counter", name);
   }
@@ -109,6 +158,9 @@ test("the reference page lists every metric with its labels", () => {
   const text = renderMetricsReference();
   for (const { name, labels } of Object.values<MetricDefinition>(METRICS)) {
     const line = text.split("\n").find((row) => row.startsWith(`| \`${name}\` |`)) ?? "";
-    assert.ok(labels.every((label) => line.includes(`\`${label}\``)), name);
+    assert.ok(
+      labels.every((label) => line.includes(`\`${label}\``)),
+      name,
+    );
   }
 });

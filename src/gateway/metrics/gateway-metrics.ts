@@ -78,18 +78,35 @@ export interface GatewayMetrics {
 }
 
 type Counters = Record<
-  | "requests" | "refusals" | "retries" | "retryBudgetExhausted" | "endpointFailures" | "breakerTransitions" | "tokens"
-  | "usageUnknown" | "clientAborts" | "clientStalls" | "streamErrors" | "emptyAnswers",
+  | "requests"
+  | "refusals"
+  | "retries"
+  | "retryBudgetExhausted"
+  | "endpointFailures"
+  | "breakerTransitions"
+  | "tokens"
+  | "usageUnknown"
+  | "clientAborts"
+  | "clientStalls"
+  | "streamErrors"
+  | "emptyAnswers",
   CounterFamily
 >;
 type Histograms = Record<"requestDuration" | "queue" | "firstByte" | "tokenGap", HistogramFamily>;
 
-const counter = (registry: Registry, { name, help, labels }: MetricDefinition): CounterFamily => registry.counter(name, help, labels);
-const gauge = (registry: Registry, { name, help, labels }: MetricDefinition): GaugeFamily => registry.gauge(name, help, labels);
+const counter = (registry: Registry, { name, help, labels }: MetricDefinition): CounterFamily =>
+  registry.counter(name, help, labels);
+const gauge = (registry: Registry, { name, help, labels }: MetricDefinition): GaugeFamily =>
+  registry.gauge(name, help, labels);
 const histogram = (registry: Registry, { name, help, labels, buckets }: MetricDefinition): HistogramFamily =>
   registry.histogram(name, help, labels, buckets ?? []);
 
-function makeClassMetrics(counters: Counters, histograms: Histograms, upstream: string, requestClass: RequestClass): ClassMetrics {
+function makeClassMetrics(
+  counters: Counters,
+  histograms: Histograms,
+  upstream: string,
+  requestClass: RequestClass,
+): ClassMetrics {
   return {
     durationSeconds: histograms.requestDuration.labels(upstream, requestClass),
     queueSeconds: histograms.queue.labels(upstream, requestClass),
@@ -100,7 +117,11 @@ function makeClassMetrics(counters: Counters, histograms: Histograms, upstream: 
 }
 
 /** Finds the series by two short look-ups instead of building a label text for each request. */
-function countEnds(requests: CounterFamily, upstream: string, className: string): (route: string, outcome: RequestOutcome) => void {
+function countEnds(
+  requests: CounterFamily,
+  upstream: string,
+  className: string,
+): (route: string, outcome: RequestOutcome) => void {
   const byRoute = new Map<string, Map<RequestOutcome, CounterSeries>>();
   return (route, outcome) => {
     let byOutcome = byRoute.get(route);

@@ -30,7 +30,9 @@ for (const format of FORMATS) {
     const registry = new Registry();
     registry.counter("c_total", `help ${NASTY}`, ["a", "b"]).labels(NASTY, "x".repeat(10_000)).inc(3);
     const [family] = PARSERS[format](registry.render(format));
-    assert.deepEqual(family?.samples, [{ name: "c_total", labels: { a: NASTY.toWellFormed(), b: "x".repeat(10_000) }, value: 3 }]);
+    assert.deepEqual(family?.samples, [
+      { name: "c_total", labels: { a: NASTY.toWellFormed(), b: "x".repeat(10_000) }, value: 3 },
+    ]);
   });
 
   test(`a histogram of the ${format} page is cumulative and ends in +Inf`, () => {
@@ -38,8 +40,15 @@ for (const format of FORMATS) {
     const series = registry.histogram("h_seconds", "h", ["u"], [0.1, 1, 10]).labels("u1");
     for (const value of [0.1, 0.1000001, 1, 5, 11, Infinity, -1, NaN]) series.observe(value);
     const [family] = PARSERS[format](registry.render(format));
-    const buckets = family?.samples.filter(({ name }) => name === "h_seconds_bucket").map(({ labels, value }) => [Number(labels["le"]?.replace("+Inf", "Infinity")), value]);
-    assert.deepEqual(buckets, [[0.1, 3], [1, 5], [10, 6], [Infinity, 8]]);
+    const buckets = family?.samples
+      .filter(({ name }) => name === "h_seconds_bucket")
+      .map(({ labels, value }) => [Number(labels["le"]?.replace("+Inf", "Infinity")), value]);
+    assert.deepEqual(buckets, [
+      [0.1, 3],
+      [1, 5],
+      [10, 6],
+      [Infinity, 8],
+    ]);
     assert.equal(family?.samples.find(({ name }) => name === "h_seconds_count")?.value, 8);
   });
 }
@@ -53,7 +62,10 @@ test("what a collector does not know is absent, not zero", () => {
   registry.gauge("unknown", "u", ["e"], (set) => set(["a"], undefined));
   for (const format of FORMATS) {
     const families = PARSERS[format](registry.render(format));
-    assert.deepEqual(families.map(({ name, samples }) => [name, samples.map(({ labels }) => labels["e"])]), [["known", ["b"]]]);
+    assert.deepEqual(
+      families.map(({ name, samples }) => [name, samples.map(({ labels }) => labels["e"])]),
+      [["known", ["b"]]],
+    );
   }
 });
 
@@ -64,7 +76,10 @@ test("a collected gauge shows this scrape's values and none of an earlier one", 
   registry.render("prometheus");
   ids = ["b"];
   const [family] = parsePrometheus(registry.render("prometheus"));
-  assert.deepEqual(family?.samples.map(({ labels }) => labels["id"]), ["b"]);
+  assert.deepEqual(
+    family?.samples.map(({ labels }) => labels["id"]),
+    ["b"],
+  );
 });
 
 test("a collector that throws costs its own metric only, and is told", () => {
@@ -76,7 +91,10 @@ test("a collector that throws costs its own metric only, and is told", () => {
     throw new Error("gone");
   });
   registry.gauge("good", "g", []).labels().set(2);
-  assert.deepEqual(parsePrometheus(registry.render("prometheus")).map(({ name }) => name), ["good"]);
+  assert.deepEqual(
+    parsePrometheus(registry.render("prometheus")).map(({ name }) => name),
+    ["good"],
+  );
   assert.deepEqual(failed, ["bad"]);
 });
 
@@ -100,9 +118,16 @@ test("series of what left the configuration go, and come back at zero", () => {
   family.labels("stays", "gone").inc();
   registry.forget("upstream", "gone");
   held.inc();
-  assert.deepEqual(parsePrometheus(registry.render("prometheus"))[0]?.samples.map(({ labels }) => labels["upstream"]), ["stays"]);
+  assert.deepEqual(
+    parsePrometheus(registry.render("prometheus"))[0]?.samples.map(({ labels }) => labels["upstream"]),
+    ["stays"],
+  );
   family.labels("gone", "x").inc();
-  assert.equal(parsePrometheus(registry.render("prometheus"))[0]?.samples.find(({ labels }) => labels["upstream"] === "gone")?.value, 1);
+  assert.equal(
+    parsePrometheus(registry.render("prometheus"))[0]?.samples.find(({ labels }) => labels["upstream"] === "gone")
+      ?.value,
+    1,
+  );
 });
 
 test("the same labels give the same handle, and a counter never goes back", () => {
@@ -126,7 +151,13 @@ test("names, labels and bounds that a scraper can't read are refused at registra
     () => registry.gauge("x", "label twice", ["a", "a"]),
     () => registry.histogram("h", "unsorted", [], [2, 1]),
     () => registry.histogram("h", "le", ["le"], [1]),
-    () => registry.histogram("h", "too many", [], Array.from({ length: 17 }, (_, i) => i)),
+    () =>
+      registry.histogram(
+        "h",
+        "too many",
+        [],
+        Array.from({ length: 17 }, (_, i) => i),
+      ),
     () => registry.gauge("y", "arity", ["a"]).labels(),
   ];
   for (const act of bad) assert.throws(act);
@@ -143,10 +174,14 @@ for (const [accept, expected] of [
   ["*/*", "prometheus"],
   ["text/plain;version=0.0.4", "prometheus"],
   ["application/openmetrics-text", "openmetrics"],
-  ["application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2", "openmetrics"],
+  [
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+    "openmetrics",
+  ],
   ["application/openmetrics-text;q=0.1, text/plain;q=0.9", "prometheus"],
   ["application/openmetrics-text;q=0", "prometheus"],
   ["application/openmetrics-text;q=abc", "prometheus"],
 ] as const) {
-  test(`Accept ${accept ?? "absent"} gets the ${expected} format`, () => assert.equal(negotiateFormat(accept), expected));
+  test(`Accept ${accept ?? "absent"} gets the ${expected} format`, () =>
+    assert.equal(negotiateFormat(accept), expected));
 }

@@ -39,7 +39,9 @@ export class Registry {
   }
 
   histogram(name: string, help: string, labelNames: readonly string[], buckets: readonly number[]): HistogramFamily {
-    const sorted = buckets.every((bound, i) => Number.isFinite(bound) && (i === 0 || bound > (buckets[i - 1] as number)));
+    const sorted = buckets.every(
+      (bound, i) => Number.isFinite(bound) && (i === 0 || bound > (buckets[i - 1] as number)),
+    );
     if (!sorted || buckets.length === 0 || buckets.length > BUCKETS_MAX || labelNames.includes("le")) {
       throw new Error(`the histogram ${name} needs 1 to ${BUCKETS_MAX} ascending bounds and no label "le"`);
     }
@@ -67,7 +69,11 @@ export class Registry {
 
   #add<S extends AnySeries>(type: string, info: FamilyInfo, make: () => S, collect?: Collect): Family<S> {
     const names = [info.name, ...info.labelNames];
-    if (!METRIC_NAME.test(info.name) || !info.labelNames.every((label) => LABEL_NAME.test(label)) || new Set(names).size !== names.length) {
+    if (
+      !METRIC_NAME.test(info.name) ||
+      !info.labelNames.every((label) => LABEL_NAME.test(label)) ||
+      new Set(names).size !== names.length
+    ) {
       throw new Error(`the metric ${info.name} has a name or label that scrapers can't read, or a label twice`);
     }
     if (this.#families.has(info.name)) throw new Error(`the metric ${info.name} exists already`);

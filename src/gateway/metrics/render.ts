@@ -19,8 +19,7 @@ const escapeHelp = (text: string, format: MetricsFormat): string => {
 const escapeLabel = (text: string): string =>
   printable(text).replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n");
 
-const number = (value: number): string =>
-  value === Infinity ? "+Inf" : value === -Infinity ? "-Inf" : String(value);
+const number = (value: number): string => (value === Infinity ? "+Inf" : value === -Infinity ? "-Inf" : String(value));
 
 /** OpenMetrics wants bounds as floats, so that a series keeps its name whoever writes it. */
 const bound = (value: number, format: MetricsFormat): string =>
@@ -32,7 +31,14 @@ function labelText(names: readonly string[], values: readonly string[], extra = 
   return parts.length === 0 ? "" : `{${parts.join(",")}}`;
 }
 
-function histogramLines(out: string[], name: string, names: readonly string[], values: readonly string[], series: HistogramSeries, format: MetricsFormat): void {
+function histogramLines(
+  out: string[],
+  name: string,
+  names: readonly string[],
+  values: readonly string[],
+  series: HistogramSeries,
+  format: MetricsFormat,
+): void {
   let total = 0;
   for (let i = 0; i < series.bounds.length; i += 1) {
     total += series.counts[i] as number;

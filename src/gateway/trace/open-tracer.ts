@@ -8,7 +8,11 @@ export interface TraceSettings {
 }
 
 /** Without settings nothing of the exporter is loaded. */
-export async function openTracer(settings: TraceSettings | null, version: string, ports: { readonly clock: Clock; readonly log: Logger }): Promise<Tracer> {
+export async function openTracer(
+  settings: TraceSettings | null,
+  version: string,
+  ports: { readonly clock: Clock; readonly log: Logger },
+): Promise<Tracer> {
   if (settings === null) return noTracer;
   const { openOtlpTracer } = await import("./otlp-tracer.ts");
   return openOtlpTracer({ ...settings, version }, ports);

@@ -23,7 +23,10 @@ const BACKOFF_MS_MAX = 30_000;
 /** What OTLP/HTTP says may be sent again. */
 const RETRYABLE = new Set([429, 502, 503, 504]);
 
-type Sent = { readonly kind: "done"; readonly rejected: number } | { readonly kind: "again"; readonly waitMs: number; readonly why: string } | { readonly kind: "refused"; readonly why: string };
+type Sent =
+  | { readonly kind: "done"; readonly rejected: number }
+  | { readonly kind: "again"; readonly waitMs: number; readonly why: string }
+  | { readonly kind: "refused"; readonly why: string };
 
 /**
  * Sends ended spans to a collector.
@@ -100,7 +103,8 @@ export class OtlpExporter {
         this.#failing = false;
         return sent.rejected;
       }
-      if (!this.#failing) this.#options.log.warn("trace.exportFailed", { url: `${url.origin}${url.pathname}`, why: sent.why });
+      if (!this.#failing)
+        this.#options.log.warn("trace.exportFailed", { url: `${url.origin}${url.pathname}`, why: sent.why });
       this.#failing = true;
       if (sent.kind === "refused" || attempt >= TRIES || this.#stop.signal.aborted) return batch.length;
       await this.#options.clock.sleep(sent.waitMs, this.#stop.signal).catch(() => {}); // Aborted: one last try fails at once.
@@ -109,7 +113,10 @@ export class OtlpExporter {
 
   async #post(body: string, attempt: number): Promise<Sent> {
     using deadline = withDeadline(this.#options.clock, POST_MS_MAX, this.#stop.signal);
-    return judge(await postJson(this.#options.url, body, deadline.signal), Math.min(BACKOFF_MS_MAX, BACKOFF_MS * 2 ** (attempt - 1)));
+    return judge(
+      await postJson(this.#options.url, body, deadline.signal),
+      Math.min(BACKOFF_MS_MAX, BACKOFF_MS * 2 ** (attempt - 1)),
+    );
   }
 }
 
@@ -119,7 +126,11 @@ function judge(outcome: PostOutcome, backoffMs: number): Sent {
   if (status >= 200 && status < 300) return { kind: "done", rejected: rejectedSpans(outcome.body) };
   const why = `the collector answered ${status}`;
   if (!RETRYABLE.has(status)) return { kind: "refused", why };
-  return { kind: "again", waitMs: retryAfterS === undefined ? backoffMs : Math.min(BACKOFF_MS_MAX, retryAfterS * 1000), why };
+  return {
+    kind: "again",
+    waitMs: retryAfterS === undefined ? backoffMs : Math.min(BACKOFF_MS_MAX, retryAfterS * 1000),
+    why,
+  };
 }
 
 /** A collector may take a batch in part. An answer that can't be read means that it took all. */

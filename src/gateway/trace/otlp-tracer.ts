@@ -21,7 +21,14 @@ export function openOtlpTracer(settings: OtlpSettings, ports: Pick<ExporterOptio
     start(traceparent, tracestate, name, startEpochMs) {
       const parent = parseTraceparent(traceparent);
       if (parent !== undefined && !parent.sampled) return null;
-      return new OtlpSpan(exporter, parent?.traceId ?? randomHex(16), parent?.parentId, parent === undefined ? undefined : saneState(tracestate), name, startEpochMs);
+      return new OtlpSpan(
+        exporter,
+        parent?.traceId ?? randomHex(16),
+        parent?.parentId,
+        parent === undefined ? undefined : saneState(tracestate),
+        name,
+        startEpochMs,
+      );
     },
     stats: () => exporter.stats(),
     close: () => exporter.close(),
@@ -62,7 +69,14 @@ class OtlpSpan implements RequestSpan {
   readonly #events: { name: string; at: number }[] = [];
   #ended = false;
 
-  constructor(exporter: OtlpExporter, traceId: string, parentId: string | undefined, tracestate: string | undefined, name: string, startMs: number) {
+  constructor(
+    exporter: OtlpExporter,
+    traceId: string,
+    parentId: string | undefined,
+    tracestate: string | undefined,
+    name: string,
+    startMs: number,
+  ) {
     this.#exporter = exporter;
     this.#traceId = traceId;
     this.#parentId = parentId;

@@ -2,7 +2,12 @@ import { request as httpRequest } from "node:http";
 import { request as httpsRequest } from "node:https";
 
 export type PostOutcome =
-  | { readonly kind: "answered"; readonly status: number; readonly body: string; readonly retryAfterS: number | undefined }
+  | {
+      readonly kind: "answered";
+      readonly status: number;
+      readonly body: string;
+      readonly retryAfterS: number | undefined;
+    }
   | { readonly kind: "failed"; readonly why: string };
 
 const ANSWER_CHARS_MAX = 65_536;
@@ -21,7 +26,12 @@ export function postJson(url: URL, body: string, signal: AbortSignal): Promise<P
       res.on("error", (err) => resolve({ kind: "failed", why: err.message }));
       res.on("end", () => {
         const after = Number(res.headers["retry-after"] ?? "x");
-        resolve({ kind: "answered", status: res.statusCode ?? 0, body: text, retryAfterS: after >= 0 ? after : undefined });
+        resolve({
+          kind: "answered",
+          status: res.statusCode ?? 0,
+          body: text,
+          retryAfterS: after >= 0 ? after : undefined,
+        });
       });
     });
     req.on("error", (err) => resolve({ kind: "failed", why: err.message }));

@@ -41,7 +41,12 @@ interface WireBody {
 }
 
 /** A collector with a ledger of its own: what it was sent, and what it took. */
-async function startCollector(answer: (call: number) => { status: number; body?: string; headers?: Record<string, string> } = () => ({ status: 200, body: "{}" })) {
+async function startCollector(
+  answer: (call: number) => { status: number; body?: string; headers?: Record<string, string> } = () => ({
+    status: 200,
+    body: "{}",
+  }),
+) {
   const calls: { path: string; headers: IncomingHttpHeaders; body: WireBody }[] = [];
   const taken: WireSpan[] = [];
   const waiters: (() => void)[] = [];
@@ -52,7 +57,8 @@ async function startCollector(answer: (call: number) => { status: number; body?:
       const body = JSON.parse(Buffer.concat(chunks).toString()) as WireBody;
       calls.push({ path: req.url ?? "", headers: req.headers, body });
       const { status, body: text = "", headers = {} } = answer(calls.length);
-      if (status === 200) taken.push(...body.resourceSpans.flatMap(({ scopeSpans }) => scopeSpans.flatMap(({ spans }) => spans)));
+      if (status === 200)
+        taken.push(...body.resourceSpans.flatMap(({ scopeSpans }) => scopeSpans.flatMap(({ spans }) => spans)));
       res.writeHead(status, headers).end(text);
       waiters.splice(0).forEach((wake) => wake());
     });
@@ -79,7 +85,13 @@ test("a request is one span with its moments as events, its facts as attributes,
   const tracer = await open(collector.endpoint);
   const span = tracer.start(INCOMING, "vendor=1", "POST /v1/chat/completions", 1_767_225_600_000.25);
   assert.ok(span !== null);
-  for (const [name, at] of [["queue", 1_767_225_600_001], ["connect", 1_767_225_600_002], ["first_byte", 1_767_225_600_010], ["stream_end", 1_767_225_600_050]] as const) span.event(name, at);
+  for (const [name, at] of [
+    ["queue", 1_767_225_600_001],
+    ["connect", 1_767_225_600_002],
+    ["first_byte", 1_767_225_600_010],
+    ["stream_end", 1_767_225_600_050],
+  ] as const)
+    span.event(name, at);
   const sent = parseTraceparent(span.traceparent());
   span.end(requestAttributes(anAuditEvent()), "ok", 1_767_225_600_051);
   span.end({}, "error", 1_767_225_600_099);
@@ -93,7 +105,10 @@ test("a request is one span with its moments as events, its facts as attributes,
   assert.deepEqual(sent, { traceId: TRACE, parentId: got.spanId, sampled: true });
   assert.equal(got.startTimeUnixNano, "1767225600000250000");
   assert.equal(got.endTimeUnixNano, "1767225600051000000");
-  assert.deepEqual(got.events.map(({ name }) => name), ["queue", "connect", "first_byte", "stream_end"]);
+  assert.deepEqual(
+    got.events.map(({ name }) => name),
+    ["queue", "connect", "first_byte", "stream_end"],
+  );
   assert.equal(got.kind, 2);
   const attributes = Object.fromEntries(got.attributes.map(({ key, value }) => [key, Object.values(value)[0]]));
   assert.equal(attributes["http.route"], "/v1/chat/completions");
@@ -132,7 +147,9 @@ test("an unreadable traceparent begins a new trace and does not carry its state"
     assert.notEqual(parseTraceparent(span?.traceparent())?.traceId, TRACE);
     assert.equal(span?.tracestate, undefined);
   }
-  const traces = new Set(Array.from({ length: 1_000 }, () => tracer.start(undefined, undefined, "x", 0)?.traceparent()));
+  const traces = new Set(
+    Array.from({ length: 1_000 }, () => tracer.start(undefined, undefined, "x", 0)?.traceparent()),
+  );
   assert.equal(traces.size, 1_000);
   await tracer.close();
 });
@@ -153,13 +170,17 @@ const rows: { name: string; text: string; valid: boolean }[] = [
   { name: "two values in one header", text: `${INCOMING}, ${INCOMING}`, valid: false },
   { name: "a line feed at the end", text: `${INCOMING}\n`, valid: false },
 ];
-for (const { name, text, valid } of rows) test(`traceparent: ${name} is ${valid ? "read" : "refused"}`, () => assert.equal(parseTraceparent(text) !== undefined, valid));
+for (const { name, text, valid } of rows)
+  test(`traceparent: ${name} is ${valid ? "read" : "refused"}`, () =>
+    assert.equal(parseTraceparent(text) !== undefined, valid));
 
 test("no text makes the traceparent parser throw or return a malformed id", () => {
-  fc.assert(fc.property(fc.string({ unit: "binary" }), (text) => {
-    const parsed = parseTraceparent(text);
-    assert.ok(parsed === undefined || /^[0-9a-f]{32}$/.test(parsed.traceId));
-  }));
+  fc.assert(
+    fc.property(fc.string({ unit: "binary" }), (text) => {
+      const parsed = parseTraceparent(text);
+      assert.ok(parsed === undefined || /^[0-9a-f]{32}$/.test(parsed.traceId));
+    }),
+  );
 });
 
 test("a collector that is away costs no request anything: spans are tried again, then dropped and counted", async () => {
@@ -175,7 +196,9 @@ test("a collector that is away costs no request anything: spans are tried again,
 });
 
 test("a busy collector is asked again after the time it names, and nothing is lost or doubled", async () => {
-  const collector = await startCollector((call) => (call === 1 ? { status: 503, headers: { "retry-after": "7" } } : { status: 200, body: "{}" }));
+  const collector = await startCollector((call) =>
+    call === 1 ? { status: 503, headers: { "retry-after": "7" } } : { status: 200, body: "{}" },
+  );
   const clock = new VirtualClock();
   const tracer = await open(collector.endpoint, clock);
   tracer.start(undefined, undefined, "x", 0)?.end({}, "ok", 1);

@@ -26,7 +26,12 @@ export interface TraceStats {
  * recorded. The caller's own headers then go to the engine unchanged.
  */
 export interface Tracer {
-  start(traceparent: string | undefined, tracestate: string | undefined, name: string, startEpochMs: number): RequestSpan | null;
+  start(
+    traceparent: string | undefined,
+    tracestate: string | undefined,
+    name: string,
+    startEpochMs: number,
+  ): RequestSpan | null;
   /** undefined without tracing. */
   stats(): TraceStats | undefined;
   /** Sends what is held, for at most 3 s. Never rejects. */

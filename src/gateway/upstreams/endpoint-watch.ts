@@ -143,7 +143,8 @@ export class EndpointWatch {
     if (probe !== null && fetched.status !== 200) this.#probeMissing = true;
     if (fetched.status !== 200) {
       // 5xx may pass (an engine that still loads); these say that there is no such page.
-      if (probe === null && (fetched.status < 500 || fetched.status === 501)) this.#noteLoadSignal(`${path} answers ${fetched.status}`);
+      if (probe === null && (fetched.status < 500 || fetched.status === 501))
+        this.#noteLoadSignal(`${path} answers ${fetched.status}`);
       return;
     }
     const now = this.#deps.clock.mono();
@@ -160,7 +161,11 @@ export class EndpointWatch {
       return;
     }
     const load = adapter.readLoad(parsed.samples);
-    this.#noteLoadSignal(load.running === undefined && load.waiting === undefined ? `${path} names no running or waiting requests of ${adapter.name}` : null);
+    this.#noteLoadSignal(
+      load.running === undefined && load.waiting === undefined
+        ? `${path} names no running or waiting requests of ${adapter.name}`
+        : null,
+    );
     endpoint.report = { load, at: now };
     if (load.steps !== undefined) {
       const moved = endpoint.steps === null || endpoint.steps.value !== load.steps;
@@ -175,7 +180,11 @@ export class EndpointWatch {
     if ((missing === null) === (endpoint.noLoadSignal === null)) return;
     endpoint.noLoadSignal = missing;
     const op = missing === null ? "engine.load_signal" : "engine.no_load_signal";
-    this.#deps.log[missing === null ? "info" : "warn"](op, { upstream: this.#upstream.settings.id, endpoint: endpoint.id, why: missing ?? "the page can be read" });
+    this.#deps.log[missing === null ? "info" : "warn"](op, {
+      upstream: this.#upstream.settings.id,
+      endpoint: endpoint.id,
+      why: missing ?? "the page can be read",
+    });
   }
 
   /**
@@ -219,7 +228,8 @@ export class EndpointWatch {
       return;
     }
     const busyAndMoving = endpoint.running.size > 0 && !endpoint.stalled;
-    this.#healthDue = startedAt + (endpoint.health === "healthy" || endpoint.health === "unknown" ? health.everyMs : HEALTH_AWAY_MS);
+    this.#healthDue =
+      startedAt + (endpoint.health === "healthy" || endpoint.health === "unknown" ? health.everyMs : HEALTH_AWAY_MS);
     const fetched = await this.#get(health.path, ANY_PAGE, health.timeoutMs);
     if (this.#stopped) return;
     if (fetched.kind === "failed") {
@@ -243,7 +253,12 @@ export class EndpointWatch {
     if (endpoint.health === health) return;
     const wasAway = endpoint.health === "unhealthy" || endpoint.health === "loading";
     endpoint.health = health;
-    this.#deps.log.info("endpoint.health", { upstream: this.#upstream.settings.id, endpoint: endpoint.id, health, reason });
+    this.#deps.log.info("endpoint.health", {
+      upstream: this.#upstream.settings.id,
+      endpoint: endpoint.id,
+      health,
+      reason,
+    });
     if (wasAway) {
       endpoint.forgetProcess();
       this.#modelsDue = 0;
@@ -257,7 +272,8 @@ export class EndpointWatch {
     this.#modelsDue = Number.POSITIVE_INFINITY;
     if (path === null) return;
     const fetched = await this.#get(path, ANY_PAGE, METRICS_TIMEOUT_MS);
-    const models = fetched.kind === "answer" && fetched.status === 200 ? this.#upstream.adapter.readModels(fetched.body) : undefined;
+    const models =
+      fetched.kind === "answer" && fetched.status === 200 ? this.#upstream.adapter.readModels(fetched.body) : undefined;
     this.#modelsDue = this.#deps.clock.mono() + (models === undefined ? MODELS_RETRY_MS : MODELS_MS);
     if (models === undefined || this.#stopped) return;
     this.#endpoint.models = new Set(models);
@@ -293,7 +309,11 @@ export class EndpointWatch {
       endpoint.stalled = true;
       endpoint.stalledSince = now;
       endpoint.breaker.trip("stalled", "no progress with requests in flight", now);
-      this.#deps.log.warn("endpoint.stalled", { upstream: this.#upstream.settings.id, endpoint: endpoint.id, in_flight: endpoint.inFlight });
+      this.#deps.log.warn("endpoint.stalled", {
+        upstream: this.#upstream.settings.id,
+        endpoint: endpoint.id,
+        in_flight: endpoint.inFlight,
+      });
       this.#upstream.roomChanged();
     } else if (verdict !== "stalled" && endpoint.stalled) {
       endpoint.stalled = false;

@@ -110,7 +110,11 @@ export class Endpoint {
   }
 
   addRunning(call: RunningCall, now: MonoMs): void {
-    if (this.running.size === 0) this.silentSince = this.silentSince === undefined || this.#idleSince === undefined ? now : asMono(this.silentSince + now - this.#idleSince);
+    if (this.running.size === 0)
+      this.silentSince =
+        this.silentSince === undefined || this.#idleSince === undefined
+          ? now
+          : asMono(this.silentSince + now - this.#idleSince);
     this.running.add(call);
     this.lastAskedAt = now;
   }
@@ -168,7 +172,15 @@ export class Endpoint {
       stalled: this.stalled,
       health: this.lastResort ? "unknown" : this.health,
       serves: this.serves(model, listed),
-      load: report === null ? null : { running: report.load.running, waiting: report.load.waiting, kvUse: report.load.kvUse, ageMs: now - report.at },
+      load:
+        report === null
+          ? null
+          : {
+              running: report.load.running,
+              waiting: report.load.waiting,
+              kvUse: report.load.kvUse,
+              ageMs: now - report.at,
+            },
     };
   }
 
@@ -209,12 +221,24 @@ export class Endpoint {
   }
 }
 
-export const ENDPOINT_STATES = ["in_rotation", "probing", "broken", "unhealthy", "loading", "stalled", "guarded", "draining"] as const;
+export const ENDPOINT_STATES = [
+  "in_rotation",
+  "probing",
+  "broken",
+  "unhealthy",
+  "loading",
+  "stalled",
+  "guarded",
+  "draining",
+] as const;
 export type EndpointState = (typeof ENDPOINT_STATES)[number];
 
 const NONE_TRIED: ReadonlySet<string> = new Set();
 
-const targetOf = ({ origin, protocol, hostname, port }: EndpointSettings, { connectMs }: UpstreamTimeouts): UpstreamTarget => ({
+const targetOf = (
+  { origin, protocol, hostname, port }: EndpointSettings,
+  { connectMs }: UpstreamTimeouts,
+): UpstreamTarget => ({
   origin,
   protocol,
   hostname,
@@ -223,7 +247,12 @@ const targetOf = ({ origin, protocol, hostname, port }: EndpointSettings, { conn
 });
 
 /** The name under which an engine knows the model that the client named, when it is not the same. */
-export function engineModelName(endpoint: Endpoint, upstreamModels: readonly string[], asked: string, adapter: EngineAdapter): string {
+export function engineModelName(
+  endpoint: Endpoint,
+  upstreamModels: readonly string[],
+  asked: string,
+  adapter: EngineAdapter,
+): string {
   if (!adapter.refusesUnknownModels || endpoint.models === null || endpoint.models.has(asked)) return asked;
   return upstreamModels.find((name) => endpoint.models?.has(name)) ?? asked;
 }

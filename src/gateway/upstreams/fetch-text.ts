@@ -31,7 +31,14 @@ export function fetchText(
     const timer = clock.after(options.timeoutMs, () => giveUp("timeout", `no answer within ${options.timeoutMs} ms`));
     const exchange: UpstreamExchange = client.exchange(
       target,
-      { method: "GET", path, headers: options.headers, body: [], bodyBytes: undefined, freshConnection: options.freshConnection === true },
+      {
+        method: "GET",
+        path,
+        headers: options.headers,
+        body: [],
+        bodyBytes: undefined,
+        freshConnection: options.freshConnection === true,
+      },
       {
         onInformational: () => {},
         onHead: (head) => {

@@ -3,7 +3,13 @@ import type { RequestClass } from "../../contract/request-class.ts";
 import { AdmissionPool, type Admission, type PoolEvent, type Room } from "../../decide/admission/admission-pool.ts";
 import type { EngineAdapter } from "../../decide/engines/adapter.ts";
 import { adapterFor } from "../../decide/engines/engines.ts";
-import { chooseEndpoint, exclusionReason, type EndpointChoice, type EndpointView, type Exclusion } from "../../decide/routing/choose-endpoint.ts";
+import {
+  chooseEndpoint,
+  exclusionReason,
+  type EndpointChoice,
+  type EndpointView,
+  type Exclusion,
+} from "../../decide/routing/choose-endpoint.ts";
 import type { BreakerState, ResultKind } from "../../decide/routing/breaker.ts";
 import { ejectedEndpoints } from "../../decide/routing/outlier.ts";
 import { RetryBudget } from "../../decide/routing/retry-budget.ts";
@@ -263,14 +269,20 @@ export class Upstream implements Room {
     if (result.kind === "status") endpoint.progressed(now);
     const before = endpoint.breaker.state(now);
     endpoint.breaker.onResult(kind, now);
-    if (kind === "failed" || kind === "connectFailed") this.#deps.metrics.forUpstream(this.settings.id).endpointFailed(endpoint.id, result.kind);
+    if (kind === "failed" || kind === "connectFailed")
+      this.#deps.metrics.forUpstream(this.settings.id).endpointFailed(endpoint.id, result.kind);
     const after = endpoint.breaker.state(now);
     if (after !== before) this.onBreakerMoved(endpoint, after);
   }
 
   onBreakerMoved(endpoint: Endpoint, to: BreakerState): void {
     this.#deps.metrics.forUpstream(this.settings.id).breakerMoved(endpoint.id, to === "halfOpen" ? "half_open" : to);
-    this.#deps.log[to === "open" ? "warn" : "info"]("endpoint.breaker", { upstream: this.settings.id, endpoint: endpoint.id, state: to, reason: endpoint.breaker.reason() });
+    this.#deps.log[to === "open" ? "warn" : "info"]("endpoint.breaker", {
+      upstream: this.settings.id,
+      endpoint: endpoint.id,
+      state: to,
+      reason: endpoint.breaker.reason(),
+    });
     this.roomChanged();
   }
 
@@ -283,7 +295,14 @@ export class Upstream implements Room {
 
   refreshEjections(now: MonoMs): void {
     const ejected = ejectedEndpoints(this.endpoints, now);
-    const someWell = this.endpoints.some((endpoint) => !endpoint.draining && endpoint.guard === "pass" && !endpoint.stalled && endpoint.health !== "unhealthy" && endpoint.health !== "loading");
+    const someWell = this.endpoints.some(
+      (endpoint) =>
+        !endpoint.draining &&
+        endpoint.guard === "pass" &&
+        !endpoint.stalled &&
+        endpoint.health !== "unhealthy" &&
+        endpoint.health !== "loading",
+    );
     for (const endpoint of this.endpoints) {
       endpoint.ejected = ejected.has(endpoint.id);
       endpoint.lastResort = !someWell && endpoint.health === "unhealthy";
@@ -296,7 +315,8 @@ export class Upstream implements Room {
    */
   unavailable(model: string, strict: boolean): { readonly reason: string; readonly retryAfterMs: number } | null {
     const now = this.#deps.clock.mono();
-    if (this.endpoints.length === 0) return { reason: "no endpoint is configured or registered", retryAfterMs: AWAY_MS };
+    if (this.endpoints.length === 0)
+      return { reason: "no endpoint is configured or registered", retryAfterMs: AWAY_MS };
     const reasons: string[] = [];
     let retryAfterMs = AWAY_MS;
     const listed = this.#modelIsListed(model);
@@ -323,7 +343,9 @@ export class Upstream implements Room {
   canTake(group: string): boolean {
     const now = this.#deps.clock.mono();
     const listed = group !== "";
-    return this.endpoints.some((endpoint) => exclusionReason(endpoint.view(now, group, listed), NONE_TRIED) === undefined);
+    return this.endpoints.some(
+      (endpoint) => exclusionReason(endpoint.view(now, group, listed), NONE_TRIED) === undefined,
+    );
   }
 
   book(id: number): void {
@@ -365,7 +387,10 @@ export class Upstream implements Room {
   }
 
   #groupOf(model: string): string {
-    return this.endpoints.some((endpoint) => endpoint.models !== null && !endpoint.models.has(model)) && this.#modelIsListed(model) ? model : "";
+    return this.endpoints.some((endpoint) => endpoint.models !== null && !endpoint.models.has(model)) &&
+      this.#modelIsListed(model)
+      ? model
+      : "";
   }
 
   #leave(endpoint: Endpoint): void {

@@ -18,7 +18,12 @@ export function upstreamHealth(upstream: Upstream, now: MonoMs): Record<string, 
     batch_max: view.batchMax,
     in_use: view.inUse,
     lingering: view.lingering,
-    queue: { waiting: view.waiting, waiting_bytes: view.waitingBytes, max: settings.limits.queueMax, drain_per_s: view.drainPerSecond },
+    queue: {
+      waiting: view.waiting,
+      waiting_bytes: view.waitingBytes,
+      max: settings.limits.queueMax,
+      drain_per_s: view.drainPerSecond,
+    },
     endpoints: [...upstream.endpoints, ...upstream.leaving].map((endpoint) => endpointHealth(endpoint, now)),
     choice: upstream.explain(""),
   };

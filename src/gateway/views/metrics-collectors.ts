@@ -39,13 +39,27 @@ export function collectGatewayMetrics(families: CollectedFamilies, sources: Coll
 }
 
 function collectUpstreams(families: CollectedFamilies, { registry, clock }: CollectorSources): void {
-  families.slots.collectWith((set) => registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().slots)));
-  families.batchMax.collectWith((set) => registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().batchMax)));
-  families.inFlight.collectWith((set) => registry.all().forEach((upstream) => perClass(set, upstream.settings.id, upstream.pool.view().inUse)));
-  families.waiting.collectWith((set) => registry.all().forEach((upstream) => perClass(set, upstream.settings.id, upstream.pool.view().waiting)));
-  families.lingering.collectWith((set) => registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().lingering)));
-  families.waitingBytes.collectWith((set) => registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().waitingBytes)));
-  families.endpointInFlight.collectWith((set) => eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.inFlight)));
+  families.slots.collectWith((set) =>
+    registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().slots)),
+  );
+  families.batchMax.collectWith((set) =>
+    registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().batchMax)),
+  );
+  families.inFlight.collectWith((set) =>
+    registry.all().forEach((upstream) => perClass(set, upstream.settings.id, upstream.pool.view().inUse)),
+  );
+  families.waiting.collectWith((set) =>
+    registry.all().forEach((upstream) => perClass(set, upstream.settings.id, upstream.pool.view().waiting)),
+  );
+  families.lingering.collectWith((set) =>
+    registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().lingering)),
+  );
+  families.waitingBytes.collectWith((set) =>
+    registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().waitingBytes)),
+  );
+  families.endpointInFlight.collectWith((set) =>
+    eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.inFlight)),
+  );
   families.endpointState.collectWith((set) => {
     const now = clock.mono();
     eachEndpoint(registry, (upstream, endpoint) => {
@@ -53,11 +67,18 @@ function collectUpstreams(families: CollectedFamilies, { registry, clock }: Coll
       for (const state of ENDPOINT_STATES) set([upstream, endpoint.id, state], state === current ? 1 : 0);
     });
   });
-  families.engineRunning.collectWith((set) => eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.report?.load.running)));
-  families.engineWaiting.collectWith((set) => eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.report?.load.waiting)));
-  families.engineKvCache.collectWith((set) => eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.report?.load.kvUse)));
+  families.engineRunning.collectWith((set) =>
+    eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.report?.load.running)),
+  );
+  families.engineWaiting.collectWith((set) =>
+    eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.report?.load.waiting)),
+  );
+  families.engineKvCache.collectWith((set) =>
+    eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.report?.load.kvUse)),
+  );
 }
 
 function eachEndpoint(registry: UpstreamRegistry, visit: (upstream: string, endpoint: Endpoint) => void): void {
-  for (const upstream of registry.all()) for (const endpoint of upstream.endpoints) visit(upstream.settings.id, endpoint);
+  for (const upstream of registry.all())
+    for (const endpoint of upstream.endpoints) visit(upstream.settings.id, endpoint);
 }

@@ -35,7 +35,12 @@ export const listModels = (registry: UpstreamRegistry, key: RequestKey, startedA
     .map(([model, upstream]) => cardOf(model, upstream, startedAt));
 
 /** A model that the key may not use is not told from one that does not exist. */
-export function findModel(registry: UpstreamRegistry, key: RequestKey, model: string, startedAt: EpochMs): ModelCard | undefined {
+export function findModel(
+  registry: UpstreamRegistry,
+  key: RequestKey,
+  model: string,
+  startedAt: EpochMs,
+): ModelCard | undefined {
   const upstream = registry.byModel(model);
   return upstream !== undefined && visible(key, model, upstream) ? cardOf(model, upstream, startedAt) : undefined;
 }

@@ -27,7 +27,11 @@ export class RunningProgram implements AsyncDisposable {
   #err = "";
   #over = false;
 
-  constructor(command: string, args: readonly string[], options: { readonly cwd?: string; readonly env?: Record<string, string>; readonly detached?: boolean } = {}) {
+  constructor(
+    command: string,
+    args: readonly string[],
+    options: { readonly cwd?: string; readonly env?: Record<string, string>; readonly detached?: boolean } = {},
+  ) {
     this.#child = spawn(command, args, {
       cwd: options.cwd ?? ROOT,
       env: { PATH: process.env["PATH"] ?? "", HOME: process.env["HOME"] ?? "", ...options.env },
@@ -69,11 +73,15 @@ export class RunningProgram implements AsyncDisposable {
   /** Waits for output of either stream. */
   async said(pattern: RegExp, from: "out" | "err" = "out"): Promise<RegExpExecArray> {
     const text = (): string => (from === "out" ? this.#out : this.#err);
-    await this.#state.until(`${String(pattern)} on std${from}`, () => {
-      if (pattern.test(text())) return true;
-      if (this.#over) throw new Error(`the program ended; it said: ${this.#out}${this.#err}`);
-      return false;
-    }, READY_MS_MAX);
+    await this.#state.until(
+      `${String(pattern)} on std${from}`,
+      () => {
+        if (pattern.test(text())) return true;
+        if (this.#over) throw new Error(`the program ended; it said: ${this.#out}${this.#err}`);
+        return false;
+      },
+      READY_MS_MAX,
+    );
     const found = pattern.exec(text());
     if (found === null) throw new Error("a pattern that held does not hold");
     return found;
@@ -104,7 +112,10 @@ export class RunningProgram implements AsyncDisposable {
   }
 }
 
-export const runProgram = (args: readonly string[], options: ConstructorParameters<typeof RunningProgram>[2] = {}): RunningProgram => new RunningProgram(PROGRAM, args, options);
+export const runProgram = (
+  args: readonly string[],
+  options: ConstructorParameters<typeof RunningProgram>[2] = {},
+): RunningProgram => new RunningProgram(PROGRAM, args, options);
 
 const hashOf = (key: string): string => `sha256:${createHash("sha256").update(key).digest("hex")}`;
 
@@ -130,13 +141,31 @@ export function configText(folder: string, file: Record<string, unknown>): strin
 export async function programFolder(file?: Record<string, unknown>): Promise<ProgramFolder> {
   const path = await mkdtemp(join(tmpdir(), "yardmaster-program-"));
   const config = join(path, "yardmaster.yaml");
-  const write = (next: Record<string, unknown>): Promise<void> => writeFile(config, configText(path, next), { mode: 0o600 });
+  const write = (next: Record<string, unknown>): Promise<void> =>
+    writeFile(config, configText(path, next), { mode: 0o600 });
   if (file !== undefined) await write(file);
-  return { path, config, write, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true, maxRetries: 5 }) };
+  return {
+    path,
+    config,
+    write,
+    [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true, maxRetries: 5 }),
+  };
 }
 
 /** What `startCall` and `call` need to reach a gateway that is a process. */
-export const reach = (port: number): { readonly port: number; readonly keys: { readonly client: string; readonly operator: string; readonly admin: string; readonly approver: string; readonly agent: string; readonly metrics: string } } => ({
+export const reach = (
+  port: number,
+): {
+  readonly port: number;
+  readonly keys: {
+    readonly client: string;
+    readonly operator: string;
+    readonly admin: string;
+    readonly approver: string;
+    readonly agent: string;
+    readonly metrics: string;
+  };
+} => ({
   port,
   keys: { client: CLIENT_KEY, operator: OPERATOR_KEY, admin: OPERATOR_KEY, approver: "", agent: "", metrics: "" },
 });

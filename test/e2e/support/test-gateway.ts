@@ -56,7 +56,12 @@ export async function startTestGateway(options: TestGatewayOptions): Promise<Tes
       auth: {
         mode: "keys",
         keys: [
-          ...ROLES.map((role) => ({ id: `test-${role}`, hash: hashOf(keys[role]), role, classes: ["interactive", "system", "batch"] })),
+          ...ROLES.map((role) => ({
+            id: `test-${role}`,
+            hash: hashOf(keys[role]),
+            role,
+            classes: ["interactive", "system", "batch"],
+          })),
           ...(from.keys ?? []).map(({ key, ...rest }) => ({ ...rest, hash: hashOf(key) })),
         ],
       },
@@ -69,8 +74,19 @@ export async function startTestGateway(options: TestGatewayOptions): Promise<Tes
   };
   const clock = options.clock ?? systemClock;
   const logLines: string[] = [];
-  const log = new BatchedLogger({ clock, sink: { write: (text) => void logLines.push(...text.trimEnd().split("\n")) }, level: "debug", format: "json" });
-  const gateway = await Gateway.start({ config: configOf(options), clock, random: seededRandom(1), log, version: "0.0.0-test" });
+  const log = new BatchedLogger({
+    clock,
+    sink: { write: (text) => void logLines.push(...text.trimEnd().split("\n")) },
+    level: "debug",
+    format: "json",
+  });
+  const gateway = await Gateway.start({
+    config: configOf(options),
+    clock,
+    random: seededRandom(1),
+    log,
+    version: "0.0.0-test",
+  });
   const url = `http://${gateway.address}`;
   const asOperator = { authorization: `Bearer ${keys.operator}` };
   const getJson = async (path: string): Promise<any> => (await fetch(url + path, { headers: asOperator })).json();
@@ -100,12 +116,18 @@ export async function startTestGateway(options: TestGatewayOptions): Promise<Tes
 }
 
 /** Asks until the answer holds, at most for the given time: for state that a server settles in its own turn. */
-export async function eventually<T>(what: string, ask: () => Promise<T> | T, holds: (value: T) => boolean, withinMs = 10_000): Promise<T> {
+export async function eventually<T>(
+  what: string,
+  ask: () => Promise<T> | T,
+  holds: (value: T) => boolean,
+  withinMs = 10_000,
+): Promise<T> {
   const end = performance.now() + withinMs;
   for (;;) {
     const value = await ask();
     if (holds(value)) return value;
-    if (performance.now() > end) throw new Error(`${what}: not within ${withinMs} ms; last seen ${JSON.stringify(value)}`);
+    if (performance.now() > end)
+      throw new Error(`${what}: not within ${withinMs} ms; last seen ${JSON.stringify(value)}`);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }

@@ -18,7 +18,12 @@ export async function passTime(clock: VirtualClock, ms: number, stepMs = STEP_MS
 }
 
 /** Lets time pass until the condition holds; returns how much passed. */
-export async function passTimeUntil(clock: VirtualClock, what: string, holds: () => boolean | Promise<boolean>, msMax: number): Promise<number> {
+export async function passTimeUntil(
+  clock: VirtualClock,
+  what: string,
+  holds: () => boolean | Promise<boolean>,
+  msMax: number,
+): Promise<number> {
   const from = clock.mono();
   await turns();
   while (!(await holds())) {

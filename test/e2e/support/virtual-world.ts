@@ -18,12 +18,17 @@ export interface ShownEndpoint {
   readonly breaker_reason: string | null;
   readonly ejected: boolean;
   readonly stalled: boolean;
-  readonly reported: { readonly running: number | null; readonly kv_cache_use: number | null; readonly missing: string | null };
+  readonly reported: {
+    readonly running: number | null;
+    readonly kv_cache_use: number | null;
+    readonly missing: string | null;
+  };
 }
 
 /** Of all upstreams. */
 export async function shownEndpoints(gateway: Pick<TestGateway, "health">): Promise<readonly ShownEndpoint[]> {
-  const { upstreams }: { readonly upstreams: readonly { readonly endpoints: readonly ShownEndpoint[] }[] } = await gateway.health();
+  const { upstreams }: { readonly upstreams: readonly { readonly endpoints: readonly ShownEndpoint[] }[] } =
+    await gateway.health();
   return upstreams.flatMap(({ endpoints }) => endpoints);
 }
 
@@ -37,7 +42,11 @@ export interface VirtualWorld {
   answers(calls: readonly LiveCall[]): Promise<readonly CallAnswer[]>;
 }
 
-export async function withVirtualWorld(clock: VirtualClock, upstreams: readonly Record<string, unknown>[], run: (world: VirtualWorld) => Promise<void>): Promise<void> {
+export async function withVirtualWorld(
+  clock: VirtualClock,
+  upstreams: readonly Record<string, unknown>[],
+  run: (world: VirtualWorld) => Promise<void>,
+): Promise<void> {
   const gateway = await startTestGateway({ clock, upstreams });
   try {
     await passTime(clock, 1_000);
@@ -57,11 +66,30 @@ export async function withVirtualWorld(clock: VirtualClock, upstreams: readonly 
 }
 
 export const virtualSim = (clock: VirtualClock, seed: number, port?: number): Promise<SimEngine> =>
-  startSimEngine({ models: ["m"], dialect: "vllm", slots: 64, prefillTps: 0, decodeTps: 0, seed, clock, ...(port === undefined ? {} : { port }) });
+  startSimEngine({
+    models: ["m"],
+    dialect: "vllm",
+    slots: 64,
+    prefillTps: 0,
+    decodeTps: 0,
+    seed,
+    clock,
+    ...(port === undefined ? {} : { port }),
+  });
 
-export const upstreamOf = (engine: string, urls: readonly string[], more: Record<string, unknown> = {}): Record<string, unknown> => ({
-  id: "u", models: ["m"], engine, slots: 16, endpoints: urls.map((url) => ({ url })), ...more,
+export const upstreamOf = (
+  engine: string,
+  urls: readonly string[],
+  more: Record<string, unknown> = {},
+): Record<string, unknown> => ({
+  id: "u",
+  models: ["m"],
+  engine,
+  slots: 16,
+  endpoints: urls.map((url) => ({ url })),
+  ...more,
 });
 
 /** A series of the endpoint's state, by its id in `/health`. */
-export const stateSeries = (endpointId: string, state: string): string => `yardmaster_endpoint_state{upstream="u",endpoint="${endpointId}",state="${state}"}`;
+export const stateSeries = (endpointId: string, state: string): string =>
+  `yardmaster_endpoint_state{upstream="u",endpoint="${endpointId}",state="${state}"}`;
