@@ -120,7 +120,7 @@ export class Gateway {
       draining: () => this.#draining,
       registry: this.#registry,
     };
-    const inference = (this.#inference = new InferenceHandler({
+    this.#inference = new InferenceHandler({
       ...shared,
       wheel: this.#wheel,
       metrics: this.#metrics,
@@ -132,7 +132,7 @@ export class Gateway {
       nextCallId: () => (callIds += 1),
       endpointHeader: () => this.#config.endpointHeader,
       loopSheds: (requestClass) => this.#loopWatch.sheds(requestClass),
-    }));
+    });
     const own = new OwnRoutes({
       ...shared,
       metricsRegistry,
@@ -141,19 +141,7 @@ export class Gateway {
       startedAt: clock.wall(),
       version,
     });
-    const dispatcher = new Dispatcher({
-      clock,
-      keys: this.#keys,
-      metrics: this.#metrics,
-      config: () => this.#config,
-      nextRequestId: requestIds(),
-      handle: (context, expectsContinue) => {
-        const { handler } = context.route;
-        if (handler === "inference") inference.handleModelRoute(context, expectsContinue);
-        else if (handler === "upstream") inference.handleUpstreamRoute(context, expectsContinue);
-        else own.handle(context, handler);
-      },
-    });
+    const dispatcher = this.#makeDispatcher(own);
     this.#edge = new EdgeServer(dispatcher, config.http, config.maxConnections);
     dispatcher.edge = this.#edge;
     collectGatewayMetrics(this.#metrics.collected, {
@@ -163,6 +151,22 @@ export class Gateway {
       client: this.#client,
       clientConnections: () => this.#edge.connections,
       logLost: options.logLost ?? (() => 0),
+    });
+  }
+
+  #makeDispatcher(own: OwnRoutes): Dispatcher {
+    return new Dispatcher({
+      clock: this.#options.clock,
+      keys: this.#keys,
+      metrics: this.#metrics,
+      config: () => this.#config,
+      nextRequestId: requestIds(),
+      handle: (context, expectsContinue) => {
+        const { handler } = context.route;
+        if (handler === "inference") this.#inference.handleModelRoute(context, expectsContinue);
+        else if (handler === "upstream") this.#inference.handleUpstreamRoute(context, expectsContinue);
+        else own.handle(context, handler);
+      },
     });
   }
 

@@ -159,3 +159,11 @@ export class PoolSimulation {
     entry?.client.onGone?.(event);
   }
 }
+
+/** A pool whose time begins at 0. */
+export const aPool = (limits: Partial<PoolLimits> = {}, room: Room = openRoom): AdmissionPool =>
+  new AdmissionPool(someLimits(limits), room, asMono(0));
+
+/** Sends requests 1, 2, … at time 0 and gives the answers' kinds. */
+export const sendAll = (pool: AdmissionPool, overs: readonly Partial<Arrival>[], firstId = 1): string[] =>
+  overs.map((over, index) => pool.arrive(anArrival(firstId + index, over), asMono(0)).kind);

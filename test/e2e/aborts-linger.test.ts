@@ -9,7 +9,8 @@ import { aTask, call, startCall } from "./support/calls.ts";
 import { upstreamHealth } from "./support/health.ts";
 import { aChat } from "./support/raw-answers.ts";
 import { aCompletion, jsonAnswer } from "./support/raw-engine.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // An engine that works on for a client that is gone, as llama.cpp's server does on calls without a stream. It has exactly the
 // slots that the gateway may use: a slot given away too early shows in the engine's own queue.

@@ -4,7 +4,8 @@ import { RawClient } from "../../src/testing/raw-client.ts";
 import { RawServer, type RawCall } from "../../src/testing/raw-server.ts";
 import { aChat, heard, parseAnswer, requestBytes } from "./support/raw-answers.ts";
 import { aChunk, aCompletion, aFinish, aToken, DONE, jsonAnswer, LAST_CHUNK, SSE_HEAD } from "./support/raw-engine.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // Clients that leave the queue, in every way in which a connection can end, behind one that holds the only slot. The engine is
 // written by hand: what it received is the proof.

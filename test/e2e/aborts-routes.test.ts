@@ -6,7 +6,8 @@ import { parsePrometheus } from "../../src/testing/exposition-parser.ts";
 import { call, startCall, type CallAnswer, type CallOptions } from "./support/calls.ts";
 import { upstreamHealth } from "./support/health.ts";
 import { SIM_ROUTES, type SimRoute } from "./support/sim-routes.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // Every route that leads to an engine, with calls that end in every way: the slot comes back each time, and each call is
 // counted once.

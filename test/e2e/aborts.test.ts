@@ -9,7 +9,8 @@ import { parsePrometheus } from "../../src/testing/exposition-parser.ts";
 import { aTask, call, startCall } from "./support/calls.ts";
 import { aChat, requestBytes } from "./support/raw-answers.ts";
 import { aChunk, aCompletion, aToken, jsonAnswer, SSE_HEAD, writeAsTaken } from "./support/raw-engine.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // Clients that leave while their call is on an engine, at every stage; and engines that keep them waiting too long.
 

@@ -5,7 +5,8 @@ import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.
 import { aTask, call, errorCodeOf, startCall, type CallAnswer } from "./support/calls.ts";
 import { waitingIn } from "./support/health.ts";
 import { entriesOf, peakOf } from "./support/ledger-check.ts";
-import { eventually, startTestGateway, type TestGateway, type TestGatewayOptions } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway, type TestGatewayOptions } from "./support/test-gateway.ts";
 
 // Who gets how much when there is not enough: keys of a class, lower classes, limits of a key, and a broken endpoint that looks
 // idle. The engine's ledger counts.

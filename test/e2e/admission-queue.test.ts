@@ -6,7 +6,8 @@ import { RawClient } from "../../src/testing/raw-client.ts";
 import { aTask, call, errorCodeOf, startCall, type LiveCall } from "./support/calls.ts";
 import { upstreamHealth, waitingIn } from "./support/health.ts";
 import { heard, requestBytes } from "./support/raw-answers.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // What a queue promises to those in it and to those who find it full.
 

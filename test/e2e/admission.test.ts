@@ -5,7 +5,8 @@ import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.
 import { aTask, call, errorCodeOf, startCall } from "./support/calls.ts";
 import { upstreamHealth } from "./support/health.ts";
 import { entriesOf, median, peakOf } from "./support/ledger-check.ts";
-import { eventually, startTestGateway, type TestGateway, type TestGatewayOptions } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway, type TestGatewayOptions } from "./support/test-gateway.ts";
 
 // Who gets a slot, and when, seen from the engine: its ledger counts what reached it, and it has more slots than the gateway
 // may use, so that one too many would show.

@@ -15,7 +15,8 @@ import {
   SSE_HEAD,
   writeInTurns,
 } from "./support/raw-engine.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // Clients that leave at any moment of any kind of answer. An error that nobody listens to would end this process, and so this test.
 

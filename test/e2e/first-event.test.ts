@@ -17,7 +17,8 @@ import {
   SSE_HEAD,
   writeInTurns,
 } from "./support/raw-engine.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // What happens before the first event has gone to the client: other tries, and signs of life.
 

@@ -4,7 +4,8 @@ import { systemClock } from "../../src/kernel/clock.ts";
 import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
 import { headerOf, heard, parseAnswer, type HeardAnswer } from "./support/raw-answers.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 const CAP = 1024 * 1024;
 

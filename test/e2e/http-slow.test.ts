@@ -4,7 +4,8 @@ import { systemClock } from "../../src/kernel/clock.ts";
 import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
 import { headerOf, parseAnswer } from "./support/raw-answers.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 /** The product's limits are 10 s for a head and 60 s for a body; Node looks for slow heads once a second. */
 const LIMITS = { headers_timeout_s: 0.4, request_timeout_s: 0.6, keep_alive_s: 60 };

@@ -4,7 +4,8 @@ import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { systemClock } from "../../src/kernel/clock.ts";
 import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 let engine: SimEngine;
 let gateway: TestGateway;

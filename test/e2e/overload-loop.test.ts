@@ -3,7 +3,8 @@ import { test } from "node:test";
 import { asMono, systemClock, type Clock, type MonoMs } from "../../src/kernel/clock.ts";
 import { startSimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { aTask, call, errorCodeOf } from "./support/calls.ts";
-import { eventually, startTestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway } from "./support/test-gateway.ts";
 
 /** Runs at `speed` times the real one, while its timers come when they come: to its reader every timer is late. */
 class FastClock implements Clock {

@@ -7,7 +7,8 @@ import { RawServer, type RawCall } from "../../src/testing/raw-server.ts";
 import { call, errorCodeOf, startCall } from "./support/calls.ts";
 import { aChat, requestBytes } from "./support/raw-answers.ts";
 import { aChunk, aCompletion, aToken, jsonAnswer, SSE_HEAD } from "./support/raw-engine.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // The memory of request bodies: bounded over all requests, held only as long as it is needed, and given back.
 

@@ -5,11 +5,11 @@ import type { RequestClass } from "../../src/contract/request-class.ts";
 import { systemClock } from "../../src/kernel/clock.ts";
 import { startSimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { parsePrometheus } from "../../src/testing/exposition-parser.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
 import { aTask, call, errorCodeOf, startCall, type CallAnswer } from "./support/calls.ts";
-import { upstreamHealth } from "./support/health.ts";
+import { type HealthPage, upstreamHealth } from "./support/health.ts";
 import { entriesOf, median, peakOf, quantile } from "./support/ledger-check.ts";
 import { OPERATOR_KEY, programFolder, reach, runProgram } from "./support/program.ts";
-import { eventually } from "./support/test-gateway.ts";
 
 // A gateway as a process of its own under more load than its engine can bear: what it lets through, what it sheds, and what
 // that costs it.
@@ -22,7 +22,7 @@ const never = new AbortController().signal;
 
 interface Gateway {
   readonly to: ReturnType<typeof reach>;
-  health(): Promise<unknown>;
+  health(): Promise<HealthPage>;
   audit(query: string): Promise<AuditPage>;
   /** Undefined when it is not on the page. */
   metric(name: string, labels?: Readonly<Record<string, string>>): Promise<number | undefined>;
@@ -36,7 +36,7 @@ async function withProcess(upstream: Record<string, unknown>, run: (gateway: Gat
     fetch(`http://127.0.0.1:${port}${path}`, { headers: { authorization: `Bearer ${OPERATOR_KEY}` } });
   await run({
     to: reach(port),
-    health: async () => (await get("/health")).json(),
+    health: async () => (await (await get("/health")).json()) as HealthPage,
     audit: async (query) => (await (await get(`/admin/audit${query}`)).json()) as AuditPage,
     metric: async (name, labels = {}) => {
       const samples = parsePrometheus(await (await get("/metrics")).text()).find(

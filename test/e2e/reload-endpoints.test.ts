@@ -3,11 +3,14 @@ import { test } from "node:test";
 import { systemClock } from "../../src/kernel/clock.ts";
 import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { FaultProxy } from "../../src/testing/fault-proxy.ts";
+import { onlyUpstream } from "./support/health.ts";
 import { aTask, call, errorCodeOf, startCall, type CallAnswer } from "./support/calls.ts";
 import { peakOf } from "./support/ledger-check.ts";
 import { answerStream, startPagedEngine } from "./support/paged-engine.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
-import { shownEndpoints, type ShownEndpoint } from "./support/virtual-world.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { shownEndpoints } from "./support/virtual-world.ts";
+import type { ShownEndpoint } from "./support/health.ts";
 
 // Endpoints and upstreams that come, stay and go while work runs on them: by the whole list of one upstream, and by a new
 // configuration.
@@ -67,7 +70,7 @@ const WAYS: readonly {
   },
 ];
 
-const healthOf = async (gateway: TestGateway) => (await gateway.health()).upstreams[0];
+const healthOf = async (gateway: TestGateway) => await onlyUpstream(gateway);
 const endpointOf = async (gateway: TestGateway, url: string): Promise<ShownEndpoint | undefined> =>
   (await shownEndpoints(gateway)).find((endpoint) => endpoint.url === url);
 const endsWhole = ({ status, whole, text }: CallAnswer): boolean =>
@@ -243,7 +246,7 @@ test("slots 4, then 1, then 4 by reload under load: no count is ever negative, o
       "only one runs",
       async () => {
         const { in_use, endpoints } = await healthOf(gateway);
-        seen.push(in_use.interactive, endpoints[0].in_flight);
+        seen.push(in_use.interactive, endpoints[0]?.in_flight ?? 0);
         return engine.ledger().finished;
       },
       (finished) => finished >= 10,

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FaultProxy } from "../../src/testing/fault-proxy.ts";
 import { VirtualClock } from "../../src/testing/virtual-clock.ts";
+import { onlyUpstream } from "./support/health.ts";
 import { aTask, startCall } from "./support/calls.ts";
 import { passTime, passTimeUntil } from "./support/virtual-time.ts";
 import { shownEndpoints, stateSeries, upstreamOf, virtualSim, withVirtualWorld } from "./support/virtual-world.ts";
@@ -64,7 +65,7 @@ test("on a single endpoint that is half-open one call is the probe and the other
     await passTimeUntil(clock, "half-open", async () => (await endpoint(url)).breaker === "halfOpen", 7_000);
     const calls = Array.from({ length: 8 }, () => startCall(gateway, { body: aTask() }));
     await passTime(clock, 1_000);
-    assert.deepEqual([engine.ledger().opened, (await gateway.health()).upstreams[0].queue.waiting.interactive], [1, 7]);
+    assert.deepEqual([engine.ledger().opened, (await onlyUpstream(gateway)).queue.waiting.interactive], [1, 7]);
     assert.deepEqual(statuses(await answers(calls)), many(8, 200));
     assert.equal(engine.ledger().opened, 8);
   });

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VirtualClock } from "../../src/testing/virtual-clock.ts";
+import { onlyUpstream } from "./support/health.ts";
 import { aTask, errorCodeOf, startCall } from "./support/calls.ts";
 import { answerStream, MUTE, startPagedEngine, type PagedEngine } from "./support/paged-engine.ts";
 import { passTime, passTimeUntil } from "./support/virtual-time.ts";
@@ -44,9 +45,8 @@ test("a call goes to the endpoint with the least work by the gateway's count and
     assert.deepEqual([busy.posts, idle.posts], [0, 6]);
     const {
       choice,
-    }: { readonly choice: { readonly scores: readonly { readonly id: string; readonly total: number }[] } } = (
-      await gateway.health()
-    ).upstreams[0];
+    }: { readonly choice: { readonly scores: readonly { readonly id: string; readonly total: number }[] } } =
+      await onlyUpstream(gateway);
     const ids = { busy: (await endpoint(busy.url)).id, idle: (await endpoint(idle.url)).id };
     const scores = Object.fromEntries(choice.scores.map(({ id, total }) => [id, total]));
     assert.ok((scores[ids.busy] ?? 0) > (scores[ids.idle] ?? 1), JSON.stringify(scores));

@@ -4,8 +4,10 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { systemClock } from "../../src/kernel/clock.ts";
 import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import { onlyUpstream } from "./support/health.ts";
 import { aTask, call, startCall } from "./support/calls.ts";
-import { eventually, startTestGateway, type TestGateway, type TestGatewayOptions } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway, type TestGatewayOptions } from "./support/test-gateway.ts";
 
 // What is kept of each request: one audit event, and one span where a collector is named.
 
@@ -70,13 +72,13 @@ test("whatever its end, a request has one audit event with the facts of that end
     const waiting = startCall(gateway, named("left-waiting", { body: task() }));
     await eventually(
       "it waits",
-      async () => (await gateway.health()).upstreams[0].queue.waiting.interactive,
+      async () => (await onlyUpstream(gateway)).queue.waiting.interactive,
       (count) => count === 1,
     );
     waiting.leave();
     await eventually(
       "it left",
-      async () => (await gateway.health()).upstreams[0].queue.waiting.interactive,
+      async () => (await onlyUpstream(gateway)).queue.waiting.interactive,
       (count) => count === 0,
     );
     streaming.leave();

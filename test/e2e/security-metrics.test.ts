@@ -4,7 +4,8 @@ import { systemClock } from "../../src/kernel/clock.ts";
 import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { parseOpenMetrics, parsePrometheus } from "../../src/testing/exposition-parser.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 /** Names that an operator may write into the file, each with something that a page, a log or a terminal may choke on. */
 const NAMES = [

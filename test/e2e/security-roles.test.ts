@@ -6,7 +6,8 @@ import { systemClock } from "../../src/kernel/clock.ts";
 import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
 import { headerOf, heard, type HeardAnswer } from "./support/raw-answers.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 const EXPIRED = "CANARY-expired-0123456789abcdef";
 const RESTRICTED = "CANARY-restricted-0123456789abcdef";

@@ -5,7 +5,8 @@ import { RawClient } from "../../src/testing/raw-client.ts";
 import { RawServer, type RawCall } from "../../src/testing/raw-server.ts";
 import { aChat, ask, heard, requestBytes } from "./support/raw-answers.ts";
 import { aChunk, aFinish, aToken, DONE, LAST_CHUNK, repeatedly, SSE_HEAD, writeAsTaken } from "./support/raw-engine.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // Clients that read slowly or not at all. What the engine could write is the engine's own account.
 

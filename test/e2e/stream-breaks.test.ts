@@ -16,7 +16,8 @@ import {
   SSE_HEAD,
   writeInTurns,
 } from "./support/raw-engine.ts";
-import { eventually, startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // An engine that breaks off, falls silent or reports an error after its first event: what the client is told, what is counted,
 // and whether the slot is there again.

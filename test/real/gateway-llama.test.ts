@@ -3,8 +3,10 @@ import { after, before, test, type TestContext } from "node:test";
 import OpenAI from "openai";
 import { notRun, REAL_MODEL, startRealLlama, type RealLlama } from "../../src/testing/real-llama.ts";
 import type { RealEngine } from "../../src/up/real-engine.ts";
+import { onlyUpstream } from "../e2e/support/health.ts";
 import { call, startCall } from "../e2e/support/calls.ts";
-import { eventually, startTestGateway, type TestGateway } from "../e2e/support/test-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { startTestGateway, type TestGateway } from "../e2e/support/test-gateway.ts";
 
 // The whole gateway in front of llama.cpp's own server. What the engine does is read from the engine: its /slots and its
 // /metrics. Calls are told apart there by their `max_tokens`.
@@ -125,26 +127,6 @@ function sampling(look: () => Promise<void>): AsyncDisposable & { readonly count
   };
 }
 
-interface UpstreamHealth {
-  readonly in_use: { readonly interactive: number };
-  readonly lingering: number;
-  readonly queue: { readonly waiting: { readonly interactive: number; readonly batch: number } };
-  readonly endpoints: readonly {
-    readonly lingering: number;
-    readonly reported: {
-      readonly running: number | null;
-      readonly waiting: number | null;
-      readonly kv_cache_use: number | null;
-    };
-  }[];
-}
-
-async function upstreamOf(from: TestGateway): Promise<UpstreamHealth> {
-  const { upstreams } = (await from.health()) as { readonly upstreams: readonly UpstreamHealth[] };
-  assert.ok(upstreams[0] !== undefined);
-  return upstreams[0];
-}
-
 withEngine(
   "a real engine's stream reaches the official OpenAI client event by event, with its usage [10.X1 10.X4]",
   async (gw) => {
@@ -209,7 +191,7 @@ withEngine(
       const batch = [21, 22].map((tokens) => startCall(gw, { body: chat(tokens), class: "batch" }));
       await eventually(
         "batch waits",
-        () => upstreamOf(gw),
+        () => onlyUpstream(gw),
         (upstream) => upstream.queue.waiting.batch === 2,
       );
       const waiting = [31, 32].map((tokens) => startCall(gw, { body: chat(tokens) }));
@@ -255,7 +237,7 @@ withEngine(
     );
     assert.equal(valueOf(page, "engine_waiting"), "0");
     assert.equal(valueOf(page, "engine_kv_cache_use_ratio"), undefined);
-    const reported = (await upstreamOf(gw)).endpoints[0]?.reported;
+    const reported = (await onlyUpstream(gw)).endpoints[0]?.reported;
     assert.deepEqual([reported?.running, reported?.waiting, reported?.kv_cache_use], [1, 0, null]);
     stream.leave();
     await untilIdle(engine);
@@ -273,7 +255,7 @@ withEngine(
     await untilIdle(engine);
     const upstream = await eventually(
       "the slot is free",
-      () => upstreamOf(gw),
+      () => onlyUpstream(gw),
       (seen) => seen.in_use.interactive === 0,
     );
     assert.equal(upstream.lingering, 0);
@@ -298,7 +280,7 @@ withEngine(
     const waiting = [3, 4].map((tokens) => startCall(gw, { body: chat(tokens) }));
     await eventually(
       "two calls wait",
-      () => upstreamOf(gw),
+      () => onlyUpstream(gw),
       (upstream) => upstream.queue.waiting.interactive === 2,
     );
     {
@@ -308,7 +290,7 @@ withEngine(
       abandoned.leave();
       const upstream = await eventually(
         "the slot lingers",
-        () => upstreamOf(gw),
+        () => onlyUpstream(gw),
         (seen) => seen.lingering === 1,
       );
       assert.equal(upstream.endpoints[0]?.lingering, 1);
@@ -327,7 +309,7 @@ withEngine(
       assert.ok(samples.count() > 0);
     }
     assert.deepEqual([...deferred], [0]);
-    const upstream = await upstreamOf(gw);
+    const upstream = await onlyUpstream(gw);
     assert.deepEqual([upstream.lingering, upstream.in_use.interactive], [0, 1]);
     filler.leave();
     await untilIdle(engine);

@@ -177,21 +177,8 @@ export class InferenceHandler {
       this.#deps.limiter.leave(context.key.id);
       this.#refuse(context, code, why, { class: arriving.class, upstream: arriving.upstream, ...facts });
     };
-    switch (end.kind) {
-      case "whole":
-        if (this.#deps.draining()) return refuse("DRAINING", "the gateway is stopping");
-        break;
-      case "tooLarge":
-        return refuse("BODY_TOO_LARGE", `the body is larger than ${end.bytesMax} bytes (max_body_bytes)`);
-      case "noMemory":
-        return refuse("QUEUE_FULL", "the memory for request bodies is full (max_buffered_bytes)");
-      case "tooSlow":
-        return refuse("REQUEST_TIMEOUT", "the body came too slowly");
-      case "clientGone":
-        return refuse("CLIENT_CLOSED", "the client left while sending its body");
-      default:
-        assertNever(end, "end of a body");
-    }
+    if (end.kind !== "whole") return refuse(...refusalOfBody(end));
+    if (this.#deps.draining()) return refuse("DRAINING", "the gateway is stopping");
     const scanned = scanner.end();
     if (scanned.kind === "bad") return refuse(scanned.code, scanned.why, { param: scanned.param });
     const model = scanned.kind === "opaque" ? "" : scanned.model;
@@ -285,6 +272,21 @@ export class InferenceHandler {
       span: null,
       shed: facts.shed === true,
     });
+  }
+}
+
+function refusalOfBody(end: Exclude<BodyEnd, { kind: "whole" }>): [code: ErrorCode, why: string] {
+  switch (end.kind) {
+    case "tooLarge":
+      return ["BODY_TOO_LARGE", `the body is larger than ${end.bytesMax} bytes (max_body_bytes)`];
+    case "noMemory":
+      return ["QUEUE_FULL", "the memory for request bodies is full (max_buffered_bytes)"];
+    case "tooSlow":
+      return ["REQUEST_TIMEOUT", "the body came too slowly"];
+    case "clientGone":
+      return ["CLIENT_CLOSED", "the client left while sending its body"];
+    default:
+      return assertNever(end, "end of a body");
   }
 }
 

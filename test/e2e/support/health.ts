@@ -1,24 +1,67 @@
 import type { RequestClass } from "../../../src/contract/request-class.ts";
 
-/** What the tests read of an upstream on `GET /health`. */
+/** What tests read of an endpoint in `/health`. */
+export interface ShownEndpoint {
+  readonly id: string;
+  readonly public_id: string;
+  readonly url: string;
+  readonly in_flight: number;
+  readonly lingering: number;
+  readonly external: number;
+  readonly draining: boolean;
+  readonly health: string;
+  readonly health_reason: string | null;
+  readonly breaker: string;
+  readonly breaker_reason: string | null;
+  readonly ejected: boolean;
+  readonly stalled: boolean;
+  readonly reported: {
+    readonly running: number | null;
+    readonly waiting: number | null;
+    readonly kv_cache_use: number | null;
+    readonly missing: string | null;
+  };
+}
+
+/** What tests read of an upstream in `/health`. */
 export interface UpstreamHealth {
   readonly id: string;
+  readonly available: boolean;
+  readonly reason: string | null;
   readonly slots: number;
   readonly in_use: Readonly<Record<RequestClass, number>>;
   readonly lingering: number;
   readonly queue: { readonly waiting: Readonly<Record<RequestClass, number>>; readonly waiting_bytes: number };
-  readonly endpoints: readonly { readonly in_flight: number; readonly lingering: number; readonly external: number }[];
+  readonly endpoints: readonly ShownEndpoint[];
+  readonly choice: { readonly scores: readonly { readonly id: string; readonly total: number }[] };
+}
+
+export interface HealthPage {
+  readonly upstreams: readonly UpstreamHealth[];
+  readonly audit: { readonly recorded: number; readonly dropped: number; readonly pending: number };
+  readonly draining: boolean;
+  readonly config: { readonly ok: boolean; readonly message: string | null };
+}
+
+interface Asked {
+  health(): Promise<HealthPage>;
 }
 
 /** The upstream of this id. */
-export async function upstreamHealth(gateway: { health(): Promise<unknown> }, id = "u"): Promise<UpstreamHealth> {
-  const { upstreams } = (await gateway.health()) as { readonly upstreams: readonly UpstreamHealth[] };
-  const found = upstreams.find((upstream) => upstream.id === id);
+export async function upstreamHealth(gateway: Asked, id = "u"): Promise<UpstreamHealth> {
+  const found = (await gateway.health()).upstreams.find((upstream) => upstream.id === id);
   if (found === undefined) throw new Error(`no upstream ${id} on /health`);
   return found;
 }
 
-export async function waitingIn(gateway: { health(): Promise<unknown> }): Promise<number> {
+/** The only upstream of a gateway that has one. */
+export async function onlyUpstream(gateway: Asked): Promise<UpstreamHealth> {
+  const [upstream] = (await gateway.health()).upstreams;
+  if (upstream === undefined) throw new Error("no upstream on /health");
+  return upstream;
+}
+
+export async function waitingIn(gateway: Asked): Promise<number> {
   const { waiting } = (await upstreamHealth(gateway)).queue;
   return waiting.interactive + waiting.system + waiting.batch;
 }

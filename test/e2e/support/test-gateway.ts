@@ -13,6 +13,8 @@ import { systemClock, type Clock } from "../../../src/kernel/clock.ts";
 import { BatchedLogger } from "../../../src/kernel/log.ts";
 import { seededRandom } from "../../../src/kernel/random.ts";
 
+import type { HealthPage } from "./health.ts";
+
 /** In the words of the configuration file. */
 export interface TestGatewayOptions {
   readonly upstreams: readonly Record<string, unknown>[];
@@ -35,7 +37,7 @@ export interface TestGateway {
   readonly auth: Readonly<Record<string, string>>;
   readonly logLines: readonly string[];
   configOf(options: TestGatewayOptions): GatewayConfig;
-  health(): Promise<any>;
+  health(): Promise<HealthPage>;
   audit(query?: string): Promise<AuditPage>;
   /** Value of one series of `/metrics`, undefined when it is not there. */
   metric(series: string): Promise<number | undefined>;
@@ -89,7 +91,8 @@ export async function startTestGateway(options: TestGatewayOptions): Promise<Tes
   });
   const url = `http://${gateway.address}`;
   const asOperator = { authorization: `Bearer ${keys.operator}` };
-  const getJson = async (path: string): Promise<any> => (await fetch(url + path, { headers: asOperator })).json();
+  const getJson = async <T>(path: string): Promise<T> =>
+    (await (await fetch(url + path, { headers: asOperator })).json()) as T;
   return {
     url,
     port: Number(gateway.address.split(":").at(-1)),
@@ -113,21 +116,4 @@ export async function startTestGateway(options: TestGatewayOptions): Promise<Tes
       await rm(dataDir, { recursive: true, force: true });
     },
   };
-}
-
-/** Asks until the answer holds, at most for the given time: for state that a server settles in its own turn. */
-export async function eventually<T>(
-  what: string,
-  ask: () => Promise<T> | T,
-  holds: (value: T) => boolean,
-  withinMs = 10_000,
-): Promise<T> {
-  const end = performance.now() + withinMs;
-  for (;;) {
-    const value = await ask();
-    if (holds(value)) return value;
-    if (performance.now() > end)
-      throw new Error(`${what}: not within ${withinMs} ms; last seen ${JSON.stringify(value)}`);
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
 }

@@ -1,34 +1,13 @@
 import { startSimEngine, type SimEngine } from "../../../src/sim-engine/sim-engine.ts";
 import type { VirtualClock } from "../../../src/testing/virtual-clock.ts";
 import type { CallAnswer, LiveCall } from "./calls.ts";
+import type { ShownEndpoint } from "./health.ts";
 import { startTestGateway, type TestGateway } from "./test-gateway.ts";
 import { passTime, stopInVirtualTime, whileTimePasses } from "./virtual-time.ts";
 
-/** What tests read of an endpoint in `/health`. */
-export interface ShownEndpoint {
-  readonly id: string;
-  readonly public_id: string;
-  readonly url: string;
-  readonly in_flight: number;
-  readonly external: number;
-  readonly draining: boolean;
-  readonly health: string;
-  readonly health_reason: string | null;
-  readonly breaker: string;
-  readonly breaker_reason: string | null;
-  readonly ejected: boolean;
-  readonly stalled: boolean;
-  readonly reported: {
-    readonly running: number | null;
-    readonly kv_cache_use: number | null;
-    readonly missing: string | null;
-  };
-}
-
 /** Of all upstreams. */
 export async function shownEndpoints(gateway: Pick<TestGateway, "health">): Promise<readonly ShownEndpoint[]> {
-  const { upstreams }: { readonly upstreams: readonly { readonly endpoints: readonly ShownEndpoint[] }[] } =
-    await gateway.health();
+  const { upstreams } = await gateway.health();
   return upstreams.flatMap(({ endpoints }) => endpoints);
 }
 
