@@ -84,7 +84,8 @@ test(
       async (gateway) => {
         const ask = (id: string) => (): Promise<CallAnswer> =>
           call(gateway, { key: plain(id), body: aTask({ tokens: 2, delayBetweenMs: 20 }, {}, id) });
-        const crowds = [new Crowd(100, ask("flood")), new Crowd(5, ask("small")), new Crowd(10, ask("double"))];
+        // Each crowd is large enough that some of it always waits, however slowly its members come back.
+        const crowds = [new Crowd(150, ask("flood")), new Crowd(30, ask("small")), new Crowd(50, ask("double"))];
         assert.ok(await engine.waitFor((ledger) => ledger.finished >= 40, 30_000));
         engine.resetLedger();
         assert.ok(await engine.waitFor((ledger) => ledger.opened >= 300, 40_000));
