@@ -86,7 +86,11 @@ test(
           call(gateway, { key: plain(id), body: aTask({ tokens: 2, delayBetweenMs: 20 }, {}, id) });
         // Each crowd is large enough that some of it always waits, however slowly its members come back.
         const crowds = [new Crowd(150, ask("flood")), new Crowd(30, ask("small")), new Crowd(50, ask("double"))];
-        assert.ok(await engine.waitFor((ledger) => ledger.finished >= 40, 30_000));
+        await eventually(
+          "all but those that run wait",
+          () => waitingIn(gateway),
+          (waiting) => waiting >= 220,
+        );
         engine.resetLedger();
         assert.ok(await engine.waitFor((ledger) => ledger.opened >= 300, 40_000));
         const { byTag, opened } = engine.ledger();
