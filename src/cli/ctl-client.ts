@@ -167,5 +167,11 @@ export function reportFailure(answer: Exclude<CtlAnswer, { kind: "done" }>, io: 
     return EXIT.unreachable;
   }
   io.err(`yardmaster: refused (${answer.status} ${escapeControls(answer.code)}): ${escapeControls(answer.message)}\n`);
+  if (answer.code === "UNAUTHORIZED") {
+    io.err(
+      "The key comes from --key-file, else YARDMASTER_KEY, else operator.key in --data-dir, which an `up` writes for as long as it runs.\n" +
+        "For a `gateway`, make one with `yardmaster key new --id NAME --role admin` and put its lines into the configuration.\n",
+    );
+  }
   return EXIT.failed;
 }

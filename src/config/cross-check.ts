@@ -25,6 +25,7 @@ export function crossCheck(raw: unknown, env: Env, overrides: ConfigOverrides): 
     ...checkCoordination(raw),
     ...checkSizes(raw),
     ...checkModelNames(raw),
+    ...checkSharedEndpoints(raw),
     ...checkDuplicates(raw, ["upstreams"], "id", "an upstream with this id exists already"),
     ...listAt(raw, ["upstreams"]).flatMap((upstream, index) => checkUpstream(raw, upstream, ["upstreams", index], env)),
   ];
@@ -45,6 +46,22 @@ const numberAt = (raw: unknown, path: FieldPath): number | undefined => {
 const mistake = (path: FieldPath, message: string, hint?: string): Finding =>
   hint === undefined ? { severity: "mistake", path, message } : { severity: "mistake", path, message, hint };
 const warning = (path: FieldPath, message: string): Finding => ({ severity: "warning", path, message });
+
+/** Each upstream counts its own requests, so an engine under two of them gets the slots of both. */
+function checkSharedEndpoints(raw: unknown): Finding[] {
+  const owners = new Map<string, string>();
+  return listAt(raw, ["upstreams"]).flatMap((upstream, index) => {
+    const id = textAt(upstream, ["id"]) ?? `number ${index + 1}`;
+    return listAt(upstream, ["endpoints"]).flatMap((endpoint, place) => {
+      const url = parseEndpointUrl(textAt(endpoint, ["url"]) ?? "")?.url;
+      const owner = url === undefined ? id : owners.get(url);
+      if (url !== undefined && owner === undefined) owners.set(url, id);
+      if (owner === undefined || owner === id) return [];
+      const path = ["upstreams", index, "endpoints", place, "url"];
+      return [warning(path, `is an endpoint of upstream ${owner} too: the engine may get the slots of both`)];
+    });
+  });
+}
 
 function checkUpstreamsPresent(raw: unknown, overrides: ConfigOverrides): Finding[] {
   if (typeof raw !== "object" || raw === null || Array.isArray(raw)) return [];
@@ -136,10 +153,7 @@ function checkKeys(raw: unknown): Finding[] {
 
 function checkCoordination(raw: unknown): Finding[] {
   if (valueAt(raw, ["coordination"]) !== "redis") return [];
-  const found = [mistake(["coordination"], "`redis` is not available in this version", "use `local`")];
-  if (valueAt(raw, ["redis_url"]) === undefined)
-    found.push(mistake(["redis_url"], "is missing, and `coordination: redis` needs it"));
-  return found;
+  return [mistake(["coordination"], "`redis` is not available in this version", "use `local`")];
 }
 
 function checkSizes(raw: unknown): Finding[] {

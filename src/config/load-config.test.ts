@@ -210,7 +210,7 @@ const mistakes: readonly {
   {
     name: "redis, which is not there yet",
     text: "coordination: redis\nupstreams: []",
-    expect: ["1 redis_url", "1 coordination"],
+    expect: ["1 coordination"],
   },
   {
     name: "bodies that could never be held",

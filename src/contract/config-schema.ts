@@ -93,7 +93,7 @@ export const upstreamConfig = z.strictObject({
   kind: z
     .enum(["openai", "http", "job", "azure-di", "comfyui"])
     .default("openai")
-    .describe("What the upstream speaks."),
+    .describe("What the upstream speaks. `job`, `azure-di` and `comfyui` are refused in this version."),
   engine: z
     .enum(["vllm", "sglang", "llama.cpp", "tei", "ollama", "generic"])
     .default("generic")
@@ -204,21 +204,27 @@ export const configFile = z.strictObject({
     )
     .default("127.0.0.1:8200")
     .describe("HOST:PORT. Loopback unless told otherwise; another address needs `auth.mode: keys`."),
-  data_dir: z.string().min(1).default("data").describe("Folder for the embedded database and local state."),
+  data_dir: z
+    .string()
+    .min(1)
+    .default("data")
+    .describe(
+      "Folder for the embedded database and local state, relative to the working directory. One process at a time.",
+    ),
   coordination: z
     .enum(["local", "redis"])
     .default("local")
-    .describe("`local`: one gateway, everything in its process."),
+    .describe("`local`: one gateway, everything in its process. `redis` is refused in this version."),
   redis_url: z
     .string()
     .regex(/^rediss?:\/\/./, "use a redis:// or rediss:// URL")
     .optional()
-    .describe("The Redis of `coordination: redis`."),
+    .describe("The Redis of `coordination: redis`; without effect in this version."),
   database_url: z
     .string()
     .regex(/^(?:sqlite:|postgres(?:ql)?:\/\/)./, "use sqlite:PATH or postgres://…")
     .optional()
-    .describe("Absent: `sqlite:` in `data_dir`."),
+    .describe("Absent: `sqlite:` in `data_dir`. Without effect in this version."),
   auth: z
     .strictObject({
       mode: z.enum(["keys", "none"]).default("keys").describe("`none` is allowed on loopback only."),

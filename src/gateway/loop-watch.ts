@@ -11,7 +11,8 @@ export class LoopWatch implements Disposable {
   readonly #clock: Clock;
   readonly #log: Logger;
   #timer: Timer;
-  #lateMs = 0;
+  #averageMs = 0;
+  #lastMs = 0;
   #shed: readonly RequestClass[] = [];
 
   constructor(clock: Clock, log: Logger) {
@@ -32,12 +33,16 @@ export class LoopWatch implements Disposable {
     const from = this.#clock.mono();
     return this.#clock.after(LOOK_MS, () => {
       const elapsedMs = this.#clock.mono() - from;
-      this.#lateMs = averageLate(this.#lateMs, Math.max(0, elapsedMs - LOOK_MS), elapsedMs);
-      const shed = shedClasses(this.#lateMs);
+      const lateMs = Math.max(0, elapsedMs - LOOK_MS);
+      this.#averageMs = averageLate(this.#averageMs, lateMs, elapsedMs);
+      // One late look alone is a pause that is over (a suspended machine, one long turn), not work that piles up.
+      const pressureMs = Math.min(this.#averageMs, lateMs, this.#lastMs);
+      this.#lastMs = lateMs;
+      const shed = shedClasses(pressureMs);
       if (shed.length !== this.#shed.length) {
         this.#log[shed.length === 0 ? "info" : "warn"]("gateway.shedding", {
           classes: shed.join(" "),
-          event_loop_late_ms: Math.round(this.#lateMs),
+          event_loop_late_ms: Math.round(pressureMs),
         });
       }
       this.#shed = shed;

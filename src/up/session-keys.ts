@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { chmod, mkdir, writeFile } from "node:fs/promises";
+import { chmod, mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { REQUEST_CLASSES } from "../contract/request-class.ts";
 import type { ApiKey } from "../contract/gateway-config.ts";
@@ -14,7 +14,7 @@ export interface SessionKey {
 
 /** A key that ends with the process: nothing of it is stored but, for the operator's, a file that only its owner can read. */
 export function makeSessionKey(id: string, role: Role): SessionKey {
-  const value = randomKey("ym-");
+  const value = randomKey("ym_");
   return {
     secret: new Secret(value),
     key: {
@@ -38,4 +38,9 @@ export async function writeOperatorKey(dataDir: string, secret: Secret): Promise
   await writeFile(path, `${secret.reveal()}\n`, { mode: 0o600 });
   await chmod(path, 0o600);
   return path;
+}
+
+/** The key has ended with its process: a file that is left would be a riddle to the next `ctl`. */
+export async function removeOperatorKey(dataDir: string): Promise<void> {
+  await rm(join(dataDir, "operator.key"), { force: true });
 }

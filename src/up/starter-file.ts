@@ -13,14 +13,16 @@ auth:
   keys: []
 
 # Without an upstream, \`yardmaster up\` looks for an engine on this machine, and simulates one if there is none.
-# To put your own engine here, take the marks away and set its address, engine and model:
+# To put your own engine here, put these lines, without their marks, in the place of \`upstreams: []\`:
+#
+# upstreams:
+#   - id: my-vllm
+#     engine: vllm            # vllm, sglang, llama.cpp, tei, ollama or generic
+#     models: [my-model]      # the names that clients ask for
+#     slots: 16               # requests in flight at most; the rest waits here, people before batch
+#     endpoints:
+#       - url: http://127.0.0.1:8000
 upstreams: []
-#  - id: my-vllm
-#    engine: vllm            # vllm, sglang, llama.cpp, tei, ollama or generic
-#    models: [my-model]      # the names that clients ask for
-#    slots: 16               # requests in flight at most; the rest waits here, people before batch
-#    endpoints:
-#      - url: http://127.0.0.1:8000
 `;
 
 /** Writes a first configuration where there is none; false when there is one already. */

@@ -9,7 +9,7 @@ import { findEngines } from "./find-engines.ts";
 import type { ProcessPorts } from "./process-ports.ts";
 import { startRealEngine } from "./real-engine.ts";
 import { serveGateway } from "./serve-gateway.ts";
-import { makeSessionKey, writeOperatorKey, type SessionKey } from "./session-keys.ts";
+import { makeSessionKey, removeOperatorKey, writeOperatorKey, type SessionKey } from "./session-keys.ts";
 import { writeStarterFile } from "./starter-file.ts";
 
 const SIM = { model: "sim-model", slots: 8, prefillTps: 5_000, decodeTps: 50, seed: 1 } as const;
@@ -52,6 +52,7 @@ async function runUp(flags: ReturnType<typeof readRoleFlags>, real: boolean, por
   if (demo === null) return EXIT.failed;
   const client = makeSessionKey("one-time", "client");
   const operator = makeSessionKey("local-operator", "admin");
+  let dataDir: string | undefined;
   const code = await serveGateway(
     {
       flags,
@@ -60,6 +61,7 @@ async function runUp(flags: ReturnType<typeof readRoleFlags>, real: boolean, por
       sessionKeys: [client.key, operator.key],
       onReady: (gateway, config) => {
         io.out(`yardmaster up ready listen=${gateway.address} board=none version=${ports.version}\n`);
+        dataDir = config.dataDir;
         void writeOperatorKey(config.dataDir, operator.secret);
         io.out(welcome(gateway.address, config, demo, client, { path: resolve(flags.configPath), fresh }));
       },
@@ -69,6 +71,7 @@ async function runUp(flags: ReturnType<typeof readRoleFlags>, real: boolean, por
   );
   // A start that failed has not called `onStopped`; closing twice does no harm.
   await demo.close();
+  if (dataDir !== undefined) await removeOperatorKey(dataDir);
   return code;
 }
 

@@ -108,7 +108,8 @@ test("the first configuration is valid as it is, and stays so when its example i
   const check = `"${join(ROOT, "bin/yardmaster")}" config check yardmaster.yaml`;
   assert.equal((await shell(check, folder.path)).code, 0);
   const text = readFileSync(folder.config, "utf8");
-  writeFileSync(folder.config, text.replace("upstreams: []", "upstreams:").replaceAll(/^#( +(?:-|[a-z]).*)$/gm, "$1"));
+  const example = text.replace(/\nupstreams: \[\]\n/, "\n").replaceAll(/^# (upstreams:|  .*)$/gm, "$1");
+  writeFileSync(folder.config, example);
   const checked = await shell(check, folder.path);
   assert.equal(checked.code, 0, checked.err);
   assert.match(readFileSync(folder.config, "utf8"), /^ +- id: my-vllm$/m);

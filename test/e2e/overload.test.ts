@@ -75,7 +75,7 @@ test(
   { timeout: 120_000 * TIMES },
   async () => {
     const slots = 8;
-    const holdMs = 250;
+    const holdMs = 500;
     const capacity = (slots * 1_000) / holdMs;
     await using engine = await startSimEngine({
       models: ["m"],

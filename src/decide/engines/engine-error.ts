@@ -25,7 +25,7 @@ export function normaliseEngineError(
     message:
       said?.message ?? (text === "" ? `the engine answered ${status} without a body` : `the engine answered ${status}`),
     type: said?.type ?? typeOf(status),
-    code: said === undefined ? "UPSTREAM_PROTOCOL" : said.code,
+    code: said?.code ?? null,
     param: said?.param ?? null,
     request_id: requestId,
     ...original,

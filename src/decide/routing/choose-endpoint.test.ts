@@ -23,6 +23,7 @@ const anEndpoint = (id: string, part: Partial<EndpointView> = {}): EndpointView 
   breaker: "closed",
   probeFree: true,
   stalled: false,
+  suspect: false,
   health: "healthy",
   serves: true,
   load: null,

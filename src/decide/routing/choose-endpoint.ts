@@ -23,6 +23,8 @@ export interface EndpointView {
   /** In "halfOpen": no probe is under way. */
   readonly probeFree: boolean;
   readonly stalled: boolean;
+  /** Its error rate is bad, but it may not be ejected, since most others are worse: taken only when no other has room. */
+  readonly suspect: boolean;
   readonly health: "unknown" | "healthy" | "unhealthy" | "loading";
   /** Whether it serves the model that is asked for, as far as is known. */
   readonly serves: boolean;
@@ -119,6 +121,13 @@ export function chooseEndpoint(view: ChoiceView): EndpointChoice {
 }
 
 function pick(view: ChoiceView): EndpointView | undefined {
+  if (!view.endpoints.some((endpoint) => endpoint.suspect)) return pickBy(view);
+  // An endpoint that fails fast looks idle, and would draw most of the load if it were weighed against the good ones.
+  const good = view.endpoints.filter((endpoint) => !endpoint.suspect);
+  return pickBy({ ...view, endpoints: good }) ?? pickBy(view);
+}
+
+function pickBy(view: ChoiceView): EndpointView | undefined {
   switch (view.policy) {
     case "round_robin":
       return nextEligible(view, view.cursor);

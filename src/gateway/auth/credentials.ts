@@ -6,6 +6,10 @@ export type Credential =
   | { readonly kind: "bad"; readonly why: string };
 
 const NONE: Credential = { kind: "none" };
+const KEY_IN_QUERY: Credential = {
+  kind: "bad",
+  why: "a key in the query string is refused: send it as `Authorization: Bearer`",
+};
 const BEARER = /^bearer[ \t]+/i;
 
 /**
@@ -13,8 +17,7 @@ const BEARER = /^bearer[ \t]+/i;
  * since targets are written to logs by every proxy on the way.
  */
 export function readCredential(rawHeaders: readonly string[], target: string): Credential {
-  if (target.includes("?") && hasKeyInQuery(target))
-    return { kind: "bad", why: "a key in the query string is refused: send it as `Authorization: Bearer`" };
+  if (target.includes("?") && hasKeyInQuery(target)) return KEY_IN_QUERY;
   let authorization: string | undefined;
   let xApiKey: string | undefined;
   let apiKey: string | undefined;
@@ -47,13 +50,21 @@ export function readCredential(rawHeaders: readonly string[], target: string): C
     if (found !== undefined && found !== key) return { kind: "bad", why: "two different keys were sent: send one" };
     found = key;
   }
-  return found === undefined ? NONE : { kind: "key", value: found };
+  if (found === undefined) return NONE;
+  // Under whatever name: the target goes to logs and on to engines.
+  if (target.includes("?") && holdsKey(target, found)) return KEY_IN_QUERY;
+  return { kind: "key", value: found };
 }
+
+const holdsKey = (target: string, key: string): boolean =>
+  target.includes(key) || decodeName(target).includes(key.toLowerCase());
 
 const duplicate = (name: string): Credential => ({ kind: "bad", why: `the header \`${name}\` was sent twice` });
 
 const KEY_PARAMETERS: ReadonlySet<string> = new Set([
   "key",
+  "authorization",
+  "bearer",
   "api_key",
   "api-key",
   "apikey",

@@ -7,6 +7,7 @@ import { forwardResponseHeaders } from "../../decide/http/forward-headers.ts";
 import type { TokenUsage } from "../../decide/http/token-usage.ts";
 import type { EndpointChoice } from "../../decide/routing/choose-endpoint.ts";
 import type { RetryCause } from "../../decide/routing/retry-policy.ts";
+import { streamSucceeded } from "../../decide/sse/stream-watcher.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
@@ -171,8 +172,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   // The endpoint gives no sign of progress: a call whose client has seen nothing of an answer goes elsewhere. Where nobody
   // else can take it, it stays until its own limits: a slow engine may still answer, and nothing is won by leaving it.
   onStalled(): void {
-    const { endpoint } = this;
-    const attempt = this.#attempt;
+    const [endpoint, attempt] = [this.endpoint, this.#attempt];
     if (this.#phase !== "running" || endpoint === null || attempt === null || attempt.committed) return;
     const cause: RetryCause = { kind: "stalled" };
     const now = this.#deps.clock.mono();
@@ -217,7 +217,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.endpoint?.progressed(now);
     if (this.#clock.firstEventAt === undefined) {
       this.#clock.firstEventAt = now;
-      this.#reportWell(now);
+      this.#tries.answered(this.endpoint, this.#attempt?.head?.status ?? 500, now);
       this.#span?.event("yardmaster.first_byte", this.#deps.clock.wall());
       this.#metrics.class[this.class].firstByteSeconds.observe((now - this.#clock.startedAt) / 1000);
       // From the first-byte limit to the gap limit, which may come up earlier.
@@ -255,8 +255,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   // Tries
 
   #dispatch(endpoint: Endpoint, freshConnection: boolean): void {
-    this.endpoint = endpoint;
-    this.#answer.endpoint = endpoint;
+    this.endpoint = this.#answer.endpoint = endpoint;
     this.#answer.choice = this.choice;
     this.dispatchedAt = this.#deps.clock.mono();
     this.#clock.lastProgressAt = undefined;
@@ -292,7 +291,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       decision.kind === "giveUp"
         ? null
         : decision.on === "same" && !endpoint.draining
-          ? this.#upstream.bookAgain(endpoint)
+          ? this.#tries.again(endpoint, now)
           : this.#tries.other(endpoint, now);
     if (next !== null) {
       this.#metrics.retried(cause.kind);
@@ -314,9 +313,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   /** The engine's own error goes on as it is, in a shape that clients can read. */
   #passErrorAnswer(head: UpstreamHead, body: Buffer): void {
     if (this.writer.committed) {
-      const said = body.subarray(0, 300).toString("utf8");
-      this.#fail("UPSTREAM_ERROR", `the engine answered ${head.status}: ${said}`, "engine_error");
-      return;
+      const said = `the engine answered ${head.status}: ${body.subarray(0, 300).toString("utf8")}`;
+      return this.#fail("UPSTREAM_ERROR", said, "engine_error");
     }
     this.#answer.engineError(head, body);
     this.#end("engine_error", null);
@@ -353,7 +351,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     const broken = error?.message ?? cut;
     if (broken === null) {
       this.writer.end(trailers);
-      this.#end("ok", null);
+      this.#tries.passed(this.endpoint, this.#answer.status, this.#deps.clock.mono());
+      this.#end(this.#answer.status < 400 ? "ok" : "engine_error", null);
     } else {
       this.writer.breakOff(null);
       this.#endTruncated(broken);
@@ -371,12 +370,6 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     if (ending.good && verdict.finishSeen && !verdict.contentSeen) this.#metrics.emptyAnswers.inc();
     if (ending.good) this.#end("ok", null);
     else this.#endTruncated(message);
-  }
-
-  /** Once per request and as early as can be said: the endpoint answers. */
-  #reportWell(now: MonoMs): void {
-    if (this.endpoint !== null && (this.#attempt?.head?.status ?? 500) < 400)
-      this.#upstream.onResult(this.endpoint, { kind: "ok" }, now);
   }
 
   #endTruncated(message: string): void {
@@ -466,6 +459,15 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   // Time
 
   #onLimit(limit: CallLimit): void {
+    const verdict = limit === "idle" ? this.#attempt?.watcher?.finish() : undefined;
+    if (verdict?.doneSeen === true && streamSucceeded(verdict)) {
+      // All of the answer is there, and only the engine's own end of it is not.
+      this.#attempt?.abandon();
+      this.#usage = verdict.usage;
+      this.writer.end([]);
+      this.#end("ok", null, true);
+      return;
+    }
     if (limit !== "clientStalled") {
       // A deadline of the client's may be too short for any engine, and a long answer is no fault.
       const blamed = limit !== "deadline" && (limit !== "total" || this.#clock.firstEventAt === undefined);
@@ -483,16 +485,15 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#attempt?.exchange?.resume();
   }
 
-  #warn(op: string, code: ErrorCode, message: string): void {
-    this.#deps.log.warn(op, {
+  #warn(op: string, code: ErrorCode, said: string): void {
+    const { id, engineKey } = this.#upstream.settings;
+    const message = engineKey?.maskIn(said) ?? said;
+    const who = {
       request: this.#context.requestId,
       key: this.keyId,
-      upstream: this.#upstream.settings.id,
+      upstream: id,
       endpoint: this.endpoint?.id ?? null,
-      code,
-      attempts: this.#tries.count,
-      // An engine may repeat in its words what it was given to let us in.
-      message: this.#upstream.settings.engineKey?.maskIn(message) ?? message,
-    });
+    };
+    this.#deps.log.warn(op, { ...who, code, attempts: this.#tries.count, message });
   }
 }

@@ -28,6 +28,24 @@ export class CallTries {
     });
   }
 
+  /** Said once per request and as early as can be: the endpoint answers. */
+  answered(endpoint: Endpoint | null, status: number, now: MonoMs): void {
+    if (endpoint !== null && status < 400) this.#upstream.onResult(endpoint, { kind: "ok" }, now);
+  }
+
+  /** An error answer that was passed on unread still tells of the endpoint that gave it. */
+  passed(endpoint: Endpoint | null, status: number, now: MonoMs): void {
+    if (endpoint === null || status < 400) return;
+    const error = this.#upstream.adapter.classifyError(status, "");
+    this.#upstream.onResult(endpoint, { kind: "status", status, error }, now);
+  }
+
+  /** The same endpoint on a fresh connection, booked: granted whatever the budget holds, and charged to it all the same. */
+  again(endpoint: Endpoint, now: MonoMs): Endpoint {
+    this.#upstream.budget.onRetry(now);
+    return this.#upstream.bookAgain(endpoint);
+  }
+
   /** Another endpoint, booked, and the retry charged to the budget; null when none can take it now. */
   other(failed: Endpoint, now: MonoMs): Endpoint | null {
     this.#failedOn ??= new Set();

@@ -54,7 +54,8 @@ export class Dispatcher implements EdgeHandlers {
       return this.#refuseEdge(res, "URI_TOO_LONG", "the request target is longer than 8 KiB");
     if (target.kind === "bad") return this.#refuseEdge(res, "BAD_REQUEST", target.why);
     const requestId = saneRequestId(headerValue(req.rawHeaders, "x-request-id")) ?? this.#deps.nextRequestId();
-    const match = matchRoute(req.method ?? "", target.path);
+    const path = withoutTrailingSlash(target.path);
+    const match = matchRoute(req.method ?? "", path);
     if (match.kind !== "route") {
       const unknown = match.kind === "unknown";
       this.#refuse(
@@ -81,7 +82,7 @@ export class Dispatcher implements EdgeHandlers {
         res,
         requestId,
         route,
-        path: target.path,
+        path,
         query: target.query,
         rest,
         key: found.key,
@@ -149,3 +150,10 @@ export class Dispatcher implements EdgeHandlers {
 }
 
 const SCRAPERS = ["metrics", "operator", "admin"] as const;
+
+/**
+ * A route with a slash behind it is that route, with all that is known of it; engines redirect such a path or answer it the
+ * same. What lies elsewhere has one spelling.
+ */
+const withoutTrailingSlash = (path: string): string =>
+  path.startsWith("/v1/") && path.endsWith("/") && !path.startsWith("/v1/models/") ? path.slice(0, -1) : path;

@@ -39,6 +39,8 @@ interface ConnectionState {
   readonly waiting: Waiting[];
   /** Nothing that comes on this connection is looked at any more. */
   over: boolean;
+  /** The request that runs, or the last that waits, is the last one of this connection. */
+  last: boolean;
 }
 
 export class EdgeServer {
@@ -133,7 +135,8 @@ export class EdgeServer {
 
   #stateOf(socket: Socket): ConnectionState {
     let state = this.#connections.get(socket);
-    if (state === undefined) this.#connections.set(socket, (state = { running: null, waiting: [], over: false }));
+    if (state === undefined)
+      this.#connections.set(socket, (state = { running: null, waiting: [], over: false, last: false }));
     return state;
   }
 
@@ -146,7 +149,9 @@ export class EdgeServer {
     const { socket } = req;
     const state = this.#stateOf(socket);
     // The parser goes on with what it has read, also behind the last answer of a connection.
-    if (state.over || socket.writableEnded) return discard(req);
+    if (state.over || state.last || socket.writableEnded) return discard(req);
+    // The parser takes what follows for another protocol, drops it, and loses its place in what comes after that.
+    if (asksToUpgrade(req)) state.last = true;
     if (state.running === null) this.#start(state, req, res, expectsContinue);
     else if (state.waiting.length >= PIPELINED_MAX) socket.destroy();
     else if (bodyCanWait(req)) state.waiting.push([req, res, expectsContinue]);
@@ -159,6 +164,7 @@ export class EdgeServer {
 
   #start(state: ConnectionState, req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
     state.running = res;
+    if (asksToUpgrade(req)) res.shouldKeepAlive = false;
     const { socket } = req;
     res.once("close", () => {
       state.running = null;
@@ -181,6 +187,11 @@ export class EdgeServer {
     this.#giveUp(state);
     // While a request's own body is being read nothing has been answered, so the place for an answer is free.
     const answering = running !== null && (running.req.complete || running.headersSent);
+    if (answering && (state.last || error.code === "HPE_CLOSED_CONNECTION")) {
+      // Bytes behind a request that said it is the last one: its answer is still owed, and they are nobody's.
+      state.last = true;
+      return;
+    }
     if (error.code === "ECONNRESET" || !socket.writable || answering) {
       socket.destroy();
       return;
@@ -205,6 +216,13 @@ function bodyCanWait({ rawHeaders }: IncomingMessage): boolean {
   return (
     headerValue(rawHeaders, "transfer-encoding") === undefined &&
     Number(headerValue(rawHeaders, "content-length") ?? 0) <= PIPELINED_BODY_BYTES_MAX
+  );
+}
+
+function asksToUpgrade({ rawHeaders }: IncomingMessage): boolean {
+  return (
+    headerValue(rawHeaders, "upgrade") !== undefined &&
+    (headerValue(rawHeaders, "connection") ?? "").toLowerCase().includes("upgrade")
   );
 }
 

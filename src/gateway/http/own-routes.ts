@@ -172,7 +172,7 @@ export class OwnRoutes {
       draining: this.#deps.draining(),
       config: this.#deps.lastReload(),
       audit: this.#deps.audit.stats(),
-      upstreams: registry.all().map((upstream) => upstreamHealth(upstream, now)),
+      upstreams: registry.shown().map((upstream) => upstreamHealth(upstream, now)),
     };
   }
 }

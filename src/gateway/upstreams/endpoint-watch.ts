@@ -63,6 +63,7 @@ export class EndpointWatch {
   #breaker: BreakerState = "closed";
   readonly #busy = new Set<"metrics" | "health" | "models">();
   #probeMissing = false;
+  #warnedModels = false;
 
   constructor(upstream: Upstream, endpoint: Endpoint, deps: WatchDeps) {
     this.#upstream = upstream;
@@ -253,7 +254,7 @@ export class EndpointWatch {
     if (endpoint.health === health) return;
     const wasAway = endpoint.health === "unhealthy" || endpoint.health === "loading";
     endpoint.health = health;
-    this.#deps.log.info("endpoint.health", {
+    this.#deps.log[health === "unhealthy" ? "warn" : "info"]("endpoint.health", {
       upstream: this.#upstream.settings.id,
       endpoint: endpoint.id,
       health,
@@ -277,7 +278,23 @@ export class EndpointWatch {
     this.#modelsDue = this.#deps.clock.mono() + (models === undefined ? MODELS_RETRY_MS : MODELS_MS);
     if (models === undefined || this.#stopped) return;
     this.#endpoint.models = new Set(models);
+    this.#warnOfUnknownModels(models);
     this.#upstream.roomChanged();
+  }
+
+  /** Once: the file promises names that this engine will refuse. */
+  #warnOfUnknownModels(models: readonly string[]): void {
+    const { id, models: named } = this.#upstream.settings;
+    const strange = this.#upstream.adapter.refusesUnknownModels && !named.some((name) => models.includes(name));
+    if (strange && !this.#warnedModels) {
+      this.#deps.log.warn("endpoint.models_unknown", {
+        upstream: id,
+        endpoint: this.#endpoint.id,
+        configured: named.slice(0, 8).join(" "),
+        engine_lists: models.slice(0, 8).join(" "),
+      });
+    }
+    this.#warnedModels = strange;
   }
 
   /** Time alone moves a breaker from open to half-open: who waits may go then. */

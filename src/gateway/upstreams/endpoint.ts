@@ -168,6 +168,7 @@ export class Endpoint {
       draining: this.draining,
       guard: this.guard,
       breaker: effectiveState(this.breaker, this.ejected, now),
+      suspect: this.breaker.state(now) !== "closed" && effectiveState(this.breaker, this.ejected, now) === "closed",
       probeFree: this.breaker.probeFree(now),
       stalled: this.stalled,
       health: this.lastResort ? "unknown" : this.health,
@@ -186,7 +187,7 @@ export class Endpoint {
 
   /** Why it takes nothing, apart from being full or being probed, which pass by themselves; null when it could. */
   whyAway(now: MonoMs, model: string, listed: boolean, strict: boolean): string | null {
-    if (strict && this.lastResort) return `unhealthy (${this.healthReason})`;
+    if (strict && this.lastResort) return "unhealthy";
     const reason = exclusionReason(this.view(now, model, listed), NONE_TRIED);
     switch (reason) {
       case undefined:
@@ -198,7 +199,7 @@ export class Endpoint {
         return `breaker open (${this.breaker.reason() ?? "failures"})`;
       case "unhealthy":
       case "loading":
-        return this.healthReason === "" ? reason : `${reason} (${this.healthReason})`;
+        return reason; // Why is on `/health`: it may name an address, and this text goes to clients.
       case "draining":
       case "guard":
       case "stalled":

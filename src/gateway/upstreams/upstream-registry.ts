@@ -50,6 +50,11 @@ export class UpstreamRegistry {
     return [...this.#byId.values()];
   }
 
+  /** Those that left the configuration while something runs there, too: for pages that tell what is. */
+  shown(): readonly Upstream[] {
+    return [...this.#byId.values(), ...[...this.#leaving.values()].filter((upstream) => upstream.leaving.size > 0)];
+  }
+
   models(): readonly (readonly [string, Upstream])[] {
     return [...this.#byModel.entries()];
   }

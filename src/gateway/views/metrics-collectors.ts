@@ -40,22 +40,22 @@ export function collectGatewayMetrics(families: CollectedFamilies, sources: Coll
 
 function collectUpstreams(families: CollectedFamilies, { registry, clock }: CollectorSources): void {
   families.slots.collectWith((set) =>
-    registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().slots)),
+    registry.shown().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().slots)),
   );
   families.batchMax.collectWith((set) =>
-    registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().batchMax)),
+    registry.shown().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().batchMax)),
   );
   families.inFlight.collectWith((set) =>
-    registry.all().forEach((upstream) => perClass(set, upstream.settings.id, upstream.pool.view().inUse)),
+    registry.shown().forEach((upstream) => perClass(set, upstream.settings.id, upstream.pool.view().inUse)),
   );
   families.waiting.collectWith((set) =>
-    registry.all().forEach((upstream) => perClass(set, upstream.settings.id, upstream.pool.view().waiting)),
+    registry.shown().forEach((upstream) => perClass(set, upstream.settings.id, upstream.pool.view().waiting)),
   );
   families.lingering.collectWith((set) =>
-    registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().lingering)),
+    registry.shown().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().lingering)),
   );
   families.waitingBytes.collectWith((set) =>
-    registry.all().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().waitingBytes)),
+    registry.shown().forEach((upstream) => set([upstream.settings.id], upstream.pool.view().waitingBytes)),
   );
   families.endpointInFlight.collectWith((set) =>
     eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.inFlight)),
@@ -79,6 +79,6 @@ function collectUpstreams(families: CollectedFamilies, { registry, clock }: Coll
 }
 
 function eachEndpoint(registry: UpstreamRegistry, visit: (upstream: string, endpoint: Endpoint) => void): void {
-  for (const upstream of registry.all())
-    for (const endpoint of upstream.endpoints) visit(upstream.settings.id, endpoint);
+  for (const upstream of registry.shown())
+    for (const endpoint of [...upstream.endpoints, ...upstream.leaving]) visit(upstream.settings.id, endpoint);
 }
