@@ -233,6 +233,7 @@ function run(command, args, env) {
 }
 
 function readLines(path) {
+  if (!existsSync(path)) return [];
   return readFileSync(path, "utf8")
     .trim()
     .split("\n")
@@ -317,16 +318,18 @@ function startOurs() {
 async function measureStarts() {
   const gateway = [];
   const first = [];
+  const idleMb = [];
   for (let i = 0; i < Number(values.repeats) + 1; i += 1) {
     const begin = performance.now();
     const child = await startOurs();
     gateway.push(performance.now() - begin);
+    idleMb.push(Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, "utf8"))?.[1]) / 1024);
     child.kill("SIGTERM");
     await new Promise((done) => child.once("exit", done));
     first.push(await firstAnswer());
   }
   // The first round fills the compile cache, which an installed product has.
-  return { gatewayMs: gateway.slice(1), firstAnswerMs: first.slice(1) };
+  return { gatewayMs: gateway.slice(1), firstAnswerMs: first.slice(1), idleMb: idleMb.slice(1) };
 }
 
 async function firstAnswer() {
