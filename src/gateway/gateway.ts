@@ -2,6 +2,7 @@ import { join } from "node:path";
 import type { GatewayConfig } from "../contract/gateway-config.ts";
 import { formatListen } from "../contract/listen-address.ts";
 import type { Clock } from "../kernel/clock.ts";
+import { Bag } from "../kernel/bag.ts";
 import { requestIds } from "../kernel/ids.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
@@ -60,7 +61,7 @@ export class Gateway {
   readonly #tracer: Tracer;
   readonly #metrics: ReturnType<typeof createGatewayMetrics>;
   readonly #registry: UpstreamRegistry;
-  readonly #calls = new Set<AdmittedCall>();
+  readonly #calls = new Bag<AdmittedCall>();
   readonly #inference: InferenceHandler;
   readonly #edge: EdgeServer;
   readonly #processMetrics: Disposable;

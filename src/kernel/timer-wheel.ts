@@ -1,3 +1,4 @@
+import { Bag } from "./bag.ts";
 import type { Clock, MonoMs, Timer } from "./clock.ts";
 
 /**
@@ -22,7 +23,7 @@ const BUCKETS = 512;
 
 export class TimerWheel {
   readonly #clock: Clock;
-  readonly #buckets: Set<Deadline>[] = Array.from({ length: BUCKETS }, () => new Set());
+  readonly #buckets: Bag<Deadline>[] = Array.from({ length: BUCKETS }, () => new Bag());
   #size = 0;
   #tick: number;
   #timer: Timer | undefined;

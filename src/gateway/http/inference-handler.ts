@@ -7,6 +7,7 @@ import { JsonTopScan, stringField } from "../../decide/http/json-scan.ts";
 import type { ScannedObject } from "../../decide/http/json-splice.ts";
 import { MultipartScan, parseBoundary } from "../../decide/http/multipart-scan.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
+import type { Bag } from "../../kernel/bag.ts";
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import type { KeyLimiter } from "../auth/key-limits.ts";
@@ -30,7 +31,7 @@ export interface InferenceDeps extends CallDeps {
   /** Whether the gateway is too far behind with its own work to take requests of this class. */
   readonly loopSheds: (requestClass: RequestClass) => boolean;
   /** Calls that wait or run, so that a stop can wait for them. */
-  readonly calls: Set<AdmittedCall>;
+  readonly calls: Bag<AdmittedCall>;
 }
 
 /** Members that routing, admission or a splice may need. A second one of any of them is refused. */

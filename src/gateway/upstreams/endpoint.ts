@@ -1,3 +1,4 @@
+import { Bag } from "../../kernel/bag.ts";
 import { createHash } from "node:crypto";
 import type { EndpointSettings, UpstreamTimeouts } from "../../contract/gateway-config.ts";
 import type { EngineAdapter, EngineLoad } from "../../decide/engines/adapter.ts";
@@ -72,7 +73,7 @@ export class Endpoint {
   /** Work the engine does for others: its busy count above ours, while fresh. */
   external = 0;
   externalAt: MonoMs;
-  readonly running = new Set<RunningCall>();
+  readonly running = new Bag<RunningCall>();
   readonly lingers: Linger[] = [];
   /** Engine step counter as last seen, and since when it stands there. */
   steps: { value: number; since: MonoMs; seenAt: MonoMs } | null = null;

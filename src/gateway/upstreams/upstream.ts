@@ -116,7 +116,10 @@ export class Upstream implements Room {
   readonly endpoints: Endpoint[] = [];
   readonly leaving = new Set<Endpoint>();
   readonly #deps: UpstreamDeps;
+  /** Those that wait. */
   readonly #seekers = new Map<number, SlotSeeker>();
+  /** The one that asks at this moment. */
+  #arriving: SlotSeeker | null = null;
   readonly #watchers = new Map<Endpoint, EndpointWatcher>();
   #due: Deadline | undefined;
   #cursor = 0;
@@ -181,7 +184,7 @@ export class Upstream implements Room {
   }
 
   arrive(seeker: SlotSeeker, now: MonoMs): Admission {
-    this.#seekers.set(seeker.id, seeker);
+    this.#arriving = seeker;
     const admission = this.pool.arrive(
       {
         id: seeker.id,
@@ -194,7 +197,8 @@ export class Upstream implements Room {
       },
       now,
     );
-    if (admission.kind !== "queued") this.#seekers.delete(seeker.id);
+    this.#arriving = null;
+    if (admission.kind === "queued") this.#seekers.set(seeker.id, seeker);
     this.#handOut(now);
     return admission;
   }
@@ -349,7 +353,7 @@ export class Upstream implements Room {
   }
 
   book(id: number): void {
-    const seeker = this.#seekers.get(id);
+    const seeker = this.#arriving?.id === id ? this.#arriving : this.#seekers.get(id);
     if (seeker === undefined) throw new Error(`admitted a request that nobody asked for: ${id}`);
     seeker.endpoint = this.#pick(seeker, NONE_TRIED);
     if (seeker.endpoint === null) throw new Error(`admitted to ${this.settings.id} without room on any endpoint`);
