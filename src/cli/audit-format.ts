@@ -1,4 +1,4 @@
-import type { AuditGap, AuditRecord } from "../contract/audit-event.ts";
+import { AUDIT_FIELDS, type AuditGap, type AuditRecord } from "../contract/audit-event.ts";
 import { asEpoch, isoTime } from "../kernel/clock.ts";
 import { escapeControls } from "../kernel/log.ts";
 
@@ -78,34 +78,7 @@ export class AuditTable {
   }
 }
 
-const CSV_FIELDS = [
-  "seq",
-  "time",
-  "requestId",
-  "keyId",
-  "class",
-  "method",
-  "route",
-  "model",
-  "upstream",
-  "endpoint",
-  "status",
-  "outcome",
-  "errorCode",
-  "queueMs",
-  "firstByteMs",
-  "totalMs",
-  "promptTokens",
-  "completionTokens",
-  "cachedTokens",
-  "bytesIn",
-  "bytesOut",
-  "attempts",
-  "idempotentReplay",
-  "cacheHit",
-  "shed",
-  "overflow",
-] as const satisfies readonly (keyof AuditRecord)[];
+const CSV_FIELDS = ["seq", ...AUDIT_FIELDS] as const satisfies readonly (keyof AuditRecord)[];
 
 /** Unknown is an empty cell. Text that a spreadsheet would take for a formula gets an apostrophe before it. */
 function csvCell(value: Cell): string {

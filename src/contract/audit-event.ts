@@ -97,3 +97,37 @@ export interface AuditPage {
   /** Events that never reached the sink since this process started. */
   readonly dropped: number;
 }
+
+/** All fields of an event, in the order in which they are stored and listed. */
+export const AUDIT_FIELDS = [
+  "time",
+  "requestId",
+  "keyId",
+  "class",
+  "method",
+  "route",
+  "model",
+  "upstream",
+  "endpoint",
+  "status",
+  "outcome",
+  "errorCode",
+  "queueMs",
+  "firstByteMs",
+  "totalMs",
+  "promptTokens",
+  "completionTokens",
+  "cachedTokens",
+  "bytesIn",
+  "bytesOut",
+  "attempts",
+  "idempotentReplay",
+  "cacheHit",
+  "shed",
+  "overflow",
+] as const satisfies readonly (keyof AuditEvent)[];
+
+/** Fails to compile when AuditEvent gains a field that AUDIT_FIELDS does not list. New fields go to the end. */
+type Unlisted = Exclude<keyof AuditEvent, (typeof AUDIT_FIELDS)[number]>;
+const allListed: [Unlisted] extends [never] ? true : never = true;
+void allListed;

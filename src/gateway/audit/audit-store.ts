@@ -1,8 +1,14 @@
 import { chmodSync, closeSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync, type StatementSync } from "node:sqlite";
-import type { AuditGap, AuditPage, AuditQuery, AuditRecord } from "../../contract/audit-event.ts";
-import { type AuditRow, ROW_FIELDS, recordOf, rowMatches } from "./audit-row.ts";
+import {
+  AUDIT_FIELDS,
+  type AuditGap,
+  type AuditPage,
+  type AuditQuery,
+  type AuditRecord,
+} from "../../contract/audit-event.ts";
+import { type AuditRow, recordOf, rowMatches } from "./audit-row.ts";
 
 /**
  * The embedded audit database. Synchronous: only the audit worker's thread may use it.
@@ -39,7 +45,7 @@ const SCHEMA_VERSION = 1;
 const LOCK_WAIT_MS = 1_000;
 const RUNS_KEPT = 100;
 
-const VIEW_COLUMNS = ROW_FIELDS.map((field, i) => {
+const VIEW_COLUMNS = AUDIT_FIELDS.map((field, i) => {
   const name = field.replace(/[A-Z]/g, (char) => `_${char.toLowerCase()}`);
   return `json_extract(r.value, '$[${i}]') AS "${name}"`;
 }).join(", ");
