@@ -13,12 +13,10 @@ const servedName = z
     /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,255}$/,
     "use 1 to 256 letters, digits or ._:/@+-, starting with a letter or digit",
   );
+// oxlint-disable-next-line no-control-regex -- control characters are what it keeps out
+const NO_CONTROLS = /^[^\u0000-\u001f\u007f]*$/;
 const plainText = (max: number): z.ZodString =>
-  // oxlint-disable-next-line no-control-regex -- control characters are what it keeps out
-  z
-    .string()
-    .max(max)
-    .regex(/^[^\u0000-\u001f\u007f]*$/, "holds a control character, such as a line break");
+  z.string().max(max).regex(NO_CONTROLS, "holds a control character, such as a line break");
 const gigabytes = z.number().positive().max(GIGABYTES_MAX);
 const labels = z.record(
   z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$/, "label names have 1 to 63 letters, digits or ._/-"),
