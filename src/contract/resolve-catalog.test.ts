@@ -71,7 +71,9 @@ test("the cache name follows the source and its revision, whatever else the prof
 test("a catalog can't be changed by who holds it [40.C1]", () => {
   const held = model({ aliases: ["a"], profiles: [{ engine: "sim", args: { seed: 1 } }] });
   assert.throws(() => (held.aliases as string[]).push("b"), TypeError);
-  assert.throws(() => ((held.profiles[0]?.args as Record<string, unknown>)["seed"] = 2), TypeError);
+  const [first] = held.profiles;
+  assert.ok(first !== undefined);
+  assert.throws(() => ((first.args as Record<string, unknown>)["seed"] = 2), TypeError);
 });
 
 test("equal values have equal canonical texts, and unequal ones have not", () => {
