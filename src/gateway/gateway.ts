@@ -144,7 +144,6 @@ export class Gateway {
     });
     const dispatcher = this.#makeDispatcher(own);
     this.#edge = new EdgeServer(dispatcher, config.http, config.maxConnections);
-    dispatcher.edge = this.#edge;
     collectGatewayMetrics(this.#metrics.collected, {
       ...shared,
       tracer: this.#tracer,

@@ -137,7 +137,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   /** Asks for a slot. All that follows happens by callbacks. */
   start(): void {
     const now = this.askedAt;
-    this.#context.res.once("close", this.#onClientClose);
+    this.#context.res.onGone = this.#onClientClose;
     this.#clock.notes = notesFor(this.#request, this.#upstream, this.id, this.#answer, now);
     const admission = this.#upstream.arrive(this, now);
     if (admission.kind === "admitted") this.onAdmitted(0);
@@ -422,7 +422,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     if (this.#phase === "over") return;
     this.#phase = "over";
     this.#clock.stop();
-    this.#context.res.off("close", this.#onClientClose);
+    this.#context.res.onGone = null;
     this.#hold.release(aborted);
     this.#attempt = null;
     this.#freeBody();

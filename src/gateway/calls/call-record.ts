@@ -36,7 +36,7 @@ export function recordCall(deps: CallDeps, context: RequestContext, facts: CallF
     requestId: context.requestId,
     keyId: context.key.id,
     class: facts.class,
-    method: context.req.method ?? "",
+    method: context.req.method,
     route: context.route.pattern,
     model: facts.model,
     upstream: facts.upstream?.settings.id ?? null,

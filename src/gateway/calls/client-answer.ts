@@ -85,7 +85,7 @@ export class ClientAnswer {
       return;
     }
     const { context, upstream, clock } = this.#options;
-    this.status = sendError(context.res, code, message, {
+    this.status = sendError(context, code, message, {
       dialect: context.dialect,
       requestId: context.requestId,
       clock,
@@ -116,7 +116,6 @@ export class ClientAnswer {
   #sendWhole(head: UpstreamHead, body: Buffer, replacedBody: boolean): void {
     this.status = head.status;
     const headers = answerHeaders(head.rawHeaders, this.#facts(replacedBody));
-    headers.push("content-length", String(body.length));
     this.writer.sendWhole(head.status, headers, body);
   }
 

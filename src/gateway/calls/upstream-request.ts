@@ -6,6 +6,7 @@ import type { RequestSpan } from "../trace/tracer.ts";
 import type { UpstreamRequest } from "../upstream/port.ts";
 import { engineModelName, type Endpoint } from "../upstreams/endpoint.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
+import { headerValue } from "./answer-headers.ts";
 import type { PreparedRequest } from "./prepared-request.ts";
 
 interface NewMember {
@@ -43,9 +44,13 @@ export function buildUpstreamRequest(
     host: endpoint.hostHeader,
     requestId: context.requestId,
     engineAuth: upstream.engineAuth,
-    via: context.req.httpVersionMinor === 1 ? VIA_1_1 : VIA_1_0,
+    via: context.req.httpVersion === "1.1" ? VIA_1_1 : VIA_1_0,
     forwarded: http
-      ? { for: context.req.socket.remoteAddress ?? "unknown", proto: "http", host: context.req.headers.host }
+      ? {
+          for: context.req.remoteAddress ?? "unknown",
+          proto: "http",
+          host: headerValue(context.req.rawHeaders, "host"),
+        }
       : null,
     traceparent: span?.traceparent(),
     plainAnswer: !http && (request.wantsStream || request.rewriteAnswer !== null),

@@ -1,4 +1,3 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import type { Dialect } from "../../contract/error-body.ts";
 import { checkRequestHeaders, saneRequestId } from "../../decide/http/header-rules.ts";
@@ -10,7 +9,8 @@ import type { KeyRing } from "../auth/key-ring.ts";
 import { ANONYMOUS, type RequestKey } from "../auth/request-key.ts";
 import { headerValue } from "../calls/answer-headers.ts";
 import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
-import type { EdgeHandlers, EdgeServer } from "./edge-server.ts";
+import type { ClientReply, ClientRequest } from "./client-port.ts";
+import { refuseAtEdge, type EdgeHandlers } from "./edge-handlers.ts";
 import type { RequestContext } from "./request-context.ts";
 import { matchRoute, type Route } from "./routes.ts";
 import { sendError } from "./send-error.ts";
@@ -34,7 +34,6 @@ type KeyOutcome =
  */
 export class Dispatcher implements EdgeHandlers {
   readonly #deps: DispatcherDeps;
-  edge: EdgeServer | null = null;
 
   constructor(deps: DispatcherDeps) {
     this.#deps = deps;
@@ -44,22 +43,22 @@ export class Dispatcher implements EdgeHandlers {
     this.#deps.metrics.forUpstream(null).refused(code);
   }
 
-  onRequest(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
+  onRequest(req: ClientRequest, res: ClientReply, expectsContinue: boolean): void {
     const { clock } = this.#deps;
     const arrivedAt = clock.mono();
     const headers = checkRequestHeaders(req.rawHeaders, req.httpVersion);
     if (headers.kind === "bad") return this.#refuseEdge(res, headers.code, headers.why);
-    const target = canonicalPath(req.url ?? "");
+    const target = canonicalPath(req.target);
     if (target.kind === "tooLong")
       return this.#refuseEdge(res, "URI_TOO_LONG", "the request target is longer than 8 KiB");
     if (target.kind === "bad") return this.#refuseEdge(res, "BAD_REQUEST", target.why);
     const requestId = saneRequestId(headerValue(req.rawHeaders, "x-request-id")) ?? this.#deps.nextRequestId();
     const path = withoutTrailingSlash(target.path);
-    const match = matchRoute(req.method ?? "", path);
+    const match = matchRoute(req.method, path);
     if (match.kind !== "route") {
       const unknown = match.kind === "unknown";
       this.#refuse(
-        res,
+        { req, res },
         unknown ? "ROUTE_UNKNOWN" : "METHOD_NOT_ALLOWED",
         unknown ? "there is no such route" : `this route takes ${match.allow}`,
         requestId,
@@ -73,7 +72,7 @@ export class Dispatcher implements EdgeHandlers {
     const { route, rest } = match;
     const found = this.#keyOf(req, route);
     if (found.kind === "refused")
-      return this.#refuse(res, found.code, found.message, requestId, route.dialect, {
+      return this.#refuse({ req, res }, found.code, found.message, requestId, route.dialect, {
         retryAfterMs: found.retryAfterMs,
       });
     this.#deps.handle(
@@ -94,15 +93,15 @@ export class Dispatcher implements EdgeHandlers {
     );
   }
 
-  #keyOf(req: IncomingMessage, route: Route): KeyOutcome {
+  #keyOf(req: ClientRequest, route: Route): KeyOutcome {
     const config = this.#deps.config();
-    const credential = readCredential(req.rawHeaders, req.url ?? "");
+    const credential = readCredential(req.rawHeaders, req.target);
     if (credential.kind === "bad") return { kind: "refused", code: "BAD_REQUEST", message: credential.why };
     if (route.access === "open" || config.auth.mode === "none") return { kind: "ok", key: ANONYMOUS };
     if (route.access === "scrape" && config.metricsPublic) return { kind: "ok", key: ANONYMOUS };
     if (credential.kind === "none")
       return this.#denied("missing", "UNAUTHORIZED", "send your key as `Authorization: Bearer KEY`");
-    const check = this.#deps.keys.check(credential.value, req.socket.remoteAddress ?? "");
+    const check = this.#deps.keys.check(credential.value, req.remoteAddress ?? "");
     switch (check.kind) {
       case "wrong":
         return this.#denied("unknown", "UNAUTHORIZED", "the key is not valid");
@@ -131,13 +130,13 @@ export class Dispatcher implements EdgeHandlers {
   }
 
   /** The framing or the target is in doubt, so the connection is of no further use. */
-  #refuseEdge(res: ServerResponse, code: ErrorCode, why: string): void {
+  #refuseEdge(res: ClientReply, code: ErrorCode, why: string): void {
     this.#deps.metrics.forUpstream(null).refused(code);
-    this.edge?.refuse(res, code, why);
+    refuseAtEdge(res, code, why);
   }
 
   #refuse(
-    res: ServerResponse,
+    client: { readonly req: ClientRequest; readonly res: ClientReply },
     code: ErrorCode,
     message: string,
     requestId: string,
@@ -145,7 +144,7 @@ export class Dispatcher implements EdgeHandlers {
     facts: { readonly allow?: string | undefined; readonly retryAfterMs?: number | undefined },
   ): void {
     this.#deps.metrics.forUpstream(null).refused(code);
-    sendError(res, code, message, { dialect, requestId, clock: this.#deps.clock, ...facts });
+    sendError(client, code, message, { dialect, requestId, clock: this.#deps.clock, ...facts });
   }
 }
 

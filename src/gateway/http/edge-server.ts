@@ -5,23 +5,8 @@ import { renderErrorBody } from "../../contract/error-body.ts";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import { ERRORS, type ErrorCode } from "../../kernel/errors.ts";
 import { headerValue } from "../calls/answer-headers.ts";
-
-/**
- * The listening side: limits of `node:http` set to the product's, one request of a connection at a time, and answers to
- * what is not HTTP.
- *
- * Invariants:
- *   E1. A pipelined request is looked at only when the answer before it has ended well; behind an error, or an answer that
- *       closes the connection, it is never looked at.
- *   E2. While an answer runs its connection is read, since only that shows that the client has gone: a body too large to wait
- *       in memory behind it is thrown away unexecuted, with all that follows, and the connection ends with the answer.
- *   E3. Bytes that are no HTTP get one JSON answer and the connection is closed; if another answer is under way on that
- *       connection, it is cut instead of being mixed up.
- */
-export interface EdgeHandlers {
-  onRequest(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void;
-  onRefusedBytes(code: ErrorCode): void;
-}
+import { refuseAtEdge, type EdgeHandlers } from "./edge-handlers.ts";
+import { NodeClientReply, NodeClientRequest } from "./node-client.ts";
 
 /** Requests that a connection may have in the pipe behind the running one. */
 const PIPELINED_MAX = 16;
@@ -43,6 +28,18 @@ interface ConnectionState {
   last: boolean;
 }
 
+/**
+ * The listening side: limits of `node:http` set to the product's, one request of a connection at a time, and answers to
+ * what is not HTTP.
+ *
+ * Invariants:
+ *   E1. A pipelined request is looked at only when the answer before it has ended well; behind an error, or an answer that
+ *       closes the connection, it is never looked at.
+ *   E2. While an answer runs its connection is read, since only that shows that the client has gone: a body too large to wait
+ *       in memory behind it is thrown away unexecuted, with all that follows, and the connection ends with the answer.
+ *   E3. Bytes that are no HTTP get one JSON answer and the connection is closed; if another answer is under way on that
+ *       connection, it is cut instead of being mixed up.
+ */
 export class EdgeServer {
   readonly #server: Server;
   readonly #handlers: EdgeHandlers;
@@ -74,7 +71,7 @@ export class EdgeServer {
     this.#server.on("request", (req, res) => this.#accept(req, res, false));
     this.#server.on("checkContinue", (req: IncomingMessage, res: ServerResponse) => this.#accept(req, res, true));
     this.#server.on("checkExpectation", (req: IncomingMessage, res: ServerResponse) => {
-      this.refuse(res, "EXPECTATION_FAILED", "only Expect: 100-continue is understood");
+      refuseAtEdge(this.#replyOf(res), "EXPECTATION_FAILED", "only Expect: 100-continue is understood");
     });
     this.#server.on("connect", (_req: IncomingMessage, socket: Duplex) => {
       this.#handlers.onRefusedBytes("METHOD_NOT_ALLOWED");
@@ -118,26 +115,15 @@ export class EdgeServer {
     this.#server.maxConnections = count;
   }
 
-  /** A refusal at the edge: answered, and the connection is of no further use. */
-  refuse(res: ServerResponse, code: ErrorCode, message: string): void {
-    if (res.socket !== null) this.#giveUp(this.#stateOf(res.socket));
-    const { status, text } = renderErrorBody(code, message, { dialect: "openai" });
-    res.writeHead(status, [
-      "content-type",
-      "application/json",
-      "connection",
-      "close",
-      "content-length",
-      String(Buffer.byteLength(text)),
-    ]);
-    res.end(text);
-  }
-
   #stateOf(socket: Socket): ConnectionState {
     let state = this.#connections.get(socket);
     if (state === undefined)
       this.#connections.set(socket, (state = { running: null, waiting: [], over: false, last: false }));
     return state;
+  }
+
+  #replyOf(res: ServerResponse): NodeClientReply {
+    return new NodeClientReply(res, () => this.#giveUp(this.#stateOf(res.req.socket)));
   }
 
   #giveUp(state: ConnectionState): void {
@@ -176,7 +162,7 @@ export class EdgeServer {
       this.#giveUp(state);
       socket.destroySoon();
     });
-    this.#handlers.onRequest(req, res, expectsContinue);
+    this.#handlers.onRequest(new NodeClientRequest(req), this.#replyOf(res), expectsContinue);
   }
 
   #onBadBytes(error: BadBytes, socket: Socket): void {

@@ -158,7 +158,7 @@ export class InferenceHandler {
       bytesMax: config.maxBodyBytes,
       idleMs: config.http.bodyIdleMs,
     });
-    if (expectsContinue && (declared ?? 0) <= config.maxBodyBytes) context.res.writeContinue();
+    if (expectsContinue && (declared ?? 0) <= config.maxBodyBytes) context.res.sendContinue();
     this.#arriving += 1;
     body.collect(
       declared,
@@ -212,7 +212,7 @@ export class InferenceHandler {
     this.#ask(context, upstream, {
       class: arriving.class,
       model,
-      method: context.req.method ?? "POST",
+      method: context.req.method,
       path: arriving.path,
       query: context.query,
       chunks: translated ? [rerank.body] : end.chunks,
@@ -220,7 +220,7 @@ export class InferenceHandler {
       wantsStream: scanned.kind !== "opaque" && scanned.stream && !translated,
       scan: scanned.kind === "json" && !translated ? scanned.scan : null,
       rewriteAnswer: translated ? rerank.rewriteAnswer : null,
-      idempotent: arriving.upstream === null || SAFE_METHODS.has(context.req.method ?? ""),
+      idempotent: arriving.upstream === null || SAFE_METHODS.has(context.req.method),
       deadline: arriving.deadline,
       wantsQueueEvents: headerValue(context.req.rawHeaders, "x-yardmaster-queue-events") === "1",
       wantsChoice:
@@ -248,7 +248,7 @@ export class InferenceHandler {
   #refuse(context: RequestContext, code: ErrorCode, message: string, facts: RefusalFacts): void {
     const outcome: RequestOutcome = code === "CLIENT_CLOSED" ? "client_aborted" : "refused";
     if (outcome === "refused") this.#deps.metrics.forUpstream(facts.upstream?.settings.id ?? null).refused(code);
-    const status = sendError(context.res, code, message, {
+    const status = sendError(context, code, message, {
       dialect: context.dialect,
       requestId: context.requestId,
       clock: this.#deps.clock,

@@ -1,4 +1,3 @@
-import type { IncomingMessage } from "node:http";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import { decodeId } from "../../decide/http/request-line.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
@@ -14,6 +13,7 @@ import { CONTENT_TYPE, negotiateFormat } from "../metrics/render.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import { upstreamHealth } from "../views/health-view.ts";
 import { findModel, listModels } from "../views/models-view.ts";
+import type { ClientRequest } from "./client-port.ts";
 import type { RequestContext } from "./request-context.ts";
 import type { Handler } from "./routes.ts";
 import { hasUnreadBody, sendError } from "./send-error.ts";
@@ -52,7 +52,7 @@ export class OwnRoutes {
           message: error instanceof Error ? error.message : String(error),
         });
       sendError(
-        context.res,
+        context,
         known ? error.code : "INTERNAL",
         known ? error.message : "a fault in the gateway; the log has this request id",
         {
@@ -108,7 +108,7 @@ export class OwnRoutes {
     }
   }
 
-  #readJson(req: IncomingMessage): Promise<unknown> {
+  #readJson(req: ClientRequest): Promise<unknown> {
     return new Promise((resolve, reject) => {
       const parts: Buffer[] = [];
       let bytes = 0;
@@ -120,29 +120,30 @@ export class OwnRoutes {
         timer.cancel();
         reject(new YardmasterError(code, message));
       };
-      req.on("data", (chunk: Buffer) => {
-        bytes += chunk.length;
-        if (bytes <= ADMIN_BODY_BYTES_MAX) parts.push(chunk);
-        else fail("BODY_TOO_LARGE", `the body is larger than ${ADMIN_BODY_BYTES_MAX} bytes`);
-      });
-      req.on("close", () => fail("BAD_REQUEST", "the body broke off"));
-      req.on("error", () => fail("BAD_REQUEST", "the body broke off"));
-      req.on("end", () => {
-        timer.cancel();
-        const text = Buffer.concat(parts).toString("utf8");
-        if (text.trim() === "") return resolve(undefined);
-        try {
-          resolve(JSON.parse(text));
-        } catch (cause) {
-          reject(new YardmasterError("BAD_JSON", "the body is not JSON", { cause }));
-        }
+      req.readBody({
+        onData: (chunk) => {
+          bytes += chunk.length;
+          if (bytes <= ADMIN_BODY_BYTES_MAX) parts.push(chunk);
+          else fail("BODY_TOO_LARGE", `the body is larger than ${ADMIN_BODY_BYTES_MAX} bytes`);
+        },
+        onBroken: () => fail("BAD_REQUEST", "the body broke off"),
+        onEnd: () => {
+          timer.cancel();
+          const text = Buffer.concat(parts).toString("utf8");
+          if (text.trim() === "") return resolve(undefined);
+          try {
+            resolve(JSON.parse(text));
+          } catch (cause) {
+            reject(new YardmasterError("BAD_JSON", "the body is not JSON", { cause }));
+          }
+        },
       });
     });
   }
 
   #readyz(context: RequestContext): void {
     if (this.#deps.draining()) {
-      sendError(context.res, "DRAINING", "the gateway is stopping", {
+      sendError(context, "DRAINING", "the gateway is stopping", {
         dialect: "openai",
         requestId: context.requestId,
         clock: this.#deps.clock,
@@ -152,7 +153,7 @@ export class OwnRoutes {
     const upstreams = this.#deps.registry.all();
     const able = upstreams.filter((upstream) => upstream.unavailable("", true) === null).length;
     if (upstreams.length > 0 && able === 0) {
-      sendError(context.res, "UPSTREAM_UNAVAILABLE", "no upstream has an endpoint that can take work", {
+      sendError(context, "UPSTREAM_UNAVAILABLE", "no upstream has an endpoint that can take work", {
         dialect: "openai",
         requestId: context.requestId,
         clock: this.#deps.clock,
@@ -180,8 +181,7 @@ export class OwnRoutes {
 const keyIdOf = (context: RequestContext): string => decodeId(context.rest) ?? context.rest;
 
 function send(context: RequestContext, status: number, contentType: string, text: string): void {
-  if (context.res.destroyed) return;
-  context.res.writeHead(status, [
+  const headers = [
     "content-type",
     contentType,
     "cache-control",
@@ -190,11 +190,9 @@ function send(context: RequestContext, status: number, contentType: string, text
     "nosniff",
     "x-request-id",
     context.requestId,
-    "content-length",
-    String(Buffer.byteLength(text)),
-    ...(hasUnreadBody(context.req) ? ["connection", "close"] : []),
-  ]);
-  context.res.end(text);
+  ];
+  if (hasUnreadBody(context.req)) headers.push("connection", "close");
+  context.res.sendWhole(status, headers, text);
 }
 
 const sendText = (context: RequestContext, status: number, text: string): void =>

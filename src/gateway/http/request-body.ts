@@ -1,7 +1,7 @@
-import type { IncomingMessage } from "node:http";
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
 import type { Deadline, TimerWheel } from "../../kernel/timer-wheel.ts";
 import type { BufferBudget } from "../buffer-budget.ts";
+import type { BodyReader, ClientRequest } from "./client-port.ts";
 
 export type BodyEnd =
   | { readonly kind: "whole"; readonly chunks: readonly Buffer[]; readonly bytes: number }
@@ -21,8 +21,8 @@ const BYTES_PER_MS_MIN = 1;
  * The clock: after `bodyIdleMs` a body must have come at 1 KB/s on average, checked again and again; so a trickle is cut
  * and a slow upload of a large file is not.
  */
-export class RequestBody {
-  readonly #req: IncomingMessage;
+export class RequestBody implements BodyReader {
+  readonly #req: ClientRequest;
   readonly #wheel: TimerWheel;
   readonly #budget: BufferBudget;
   readonly #bytesMax: number;
@@ -32,10 +32,11 @@ export class RequestBody {
   #bytes = 0;
   #taken = 0;
   #deadline: Deadline | undefined;
+  #onChunk: ((chunk: Buffer) => void) | undefined;
   #done: ((end: BodyEnd) => void) | undefined;
 
   constructor(
-    req: IncomingMessage,
+    req: ClientRequest,
     deps: { clock: Clock; wheel: TimerWheel; budget: BufferBudget; bytesMax: number; idleMs: number },
   ) {
     this.#req = req;
@@ -58,18 +59,25 @@ export class RequestBody {
       return this.#finish({ kind: "tooLarge", bytesMax: this.#bytesMax });
     if (declared !== undefined && !this.#take(declared)) return this.#finish({ kind: "noMemory" });
     this.#deadline = this.#wheel.add((this.#startedAt + this.#idleMs) as MonoMs, (now) => this.#checkPace(now));
-    this.#req.on("data", (chunk: Buffer) => {
-      if (this.#done === undefined) return;
-      this.#bytes += chunk.length;
-      if (this.#bytes > this.#bytesMax) return this.#finish({ kind: "tooLarge", bytesMax: this.#bytesMax });
-      if (this.#bytes > this.#taken && !this.#take(this.#bytes - this.#taken))
-        return this.#finish({ kind: "noMemory" });
-      this.#chunks.push(chunk);
-      onChunk(chunk);
-    });
-    this.#req.on("end", () => this.#finish({ kind: "whole", chunks: this.#chunks, bytes: this.#bytes }));
-    this.#req.on("error", () => this.#finish({ kind: "clientGone" }));
-    this.#req.on("close", () => this.#finish({ kind: "clientGone" }));
+    this.#onChunk = onChunk;
+    this.#req.readBody(this);
+  }
+
+  onData(chunk: Buffer): void {
+    if (this.#done === undefined) return;
+    this.#bytes += chunk.length;
+    if (this.#bytes > this.#bytesMax) return this.#finish({ kind: "tooLarge", bytesMax: this.#bytesMax });
+    if (this.#bytes > this.#taken && !this.#take(this.#bytes - this.#taken)) return this.#finish({ kind: "noMemory" });
+    this.#chunks.push(chunk);
+    this.#onChunk?.(chunk);
+  }
+
+  onEnd(): void {
+    this.#finish({ kind: "whole", chunks: this.#chunks, bytes: this.#bytes });
+  }
+
+  onBroken(): void {
+    this.#finish({ kind: "clientGone" });
   }
 
   #take(bytes: number): boolean {
@@ -91,8 +99,9 @@ export class RequestBody {
     if (done === undefined) return;
     this.#done = undefined;
     if (this.#deadline !== undefined) this.#wheel.remove(this.#deadline);
-    // The request, which lives as long as its answer, holds this through its listeners; the chunks are the owner's now.
+    // The request, which lives as long as its answer, holds this as its reader; the chunks are the owner's now.
     this.#chunks = [];
+    this.#onChunk = undefined;
     done(end);
   }
 }

@@ -1,13 +1,13 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Dialect } from "../../contract/error-body.ts";
 import type { EpochMs, MonoMs } from "../../kernel/clock.ts";
 import type { RequestKey } from "../auth/request-key.ts";
+import type { ClientReply, ClientRequest } from "./client-port.ts";
 import type { Route } from "./routes.ts";
 
 /** What is known of a request once its head was read and its key checked. */
 export interface RequestContext {
-  readonly req: IncomingMessage;
-  readonly res: ServerResponse;
+  readonly req: ClientRequest;
+  readonly res: ClientReply;
   readonly requestId: string;
   readonly route: Route;
   /** Canonical path without the query. */

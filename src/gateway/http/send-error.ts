@@ -1,9 +1,9 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
 import { renderErrorBody, type Dialect } from "../../contract/error-body.ts";
 import { renderRetryAfter } from "../../decide/http/retry-after.ts";
 import { headerValue } from "../calls/answer-headers.ts";
-import type { Clock } from "../../kernel/clock.ts";
+import type { Clock, MonoMs, Timer } from "../../kernel/clock.ts";
 import { ERRORS, type ErrorCode } from "../../kernel/errors.ts";
+import type { BodyReader, ClientReply, ClientRequest } from "./client-port.ts";
 
 export interface ErrorFacts {
   readonly dialect: Dialect;
@@ -21,6 +21,7 @@ export interface ErrorFacts {
 /** Bytes of an unread request body that are taken in and thrown away, so that the client comes to read the answer. */
 const LINGERING_BYTES_MAX = 64 * 1024 * 1024;
 const UNREAD_BYTES_KEPT = 64 * 1024;
+const NO_TRAILERS: readonly string[] = [];
 const LINGERING_IDLE_MS_MAX = 2_000;
 const LINGERING_MS_MAX = 30_000;
 /** For a client that was refused because it sends too slowly. */
@@ -31,9 +32,14 @@ const LINGERING_SLOW_MS_MAX = 500;
  * would be refused again ends its connection, so that nothing behind it is taken for a fresh start; where the client should
  * only wait the connection lives on, which keeps overload cheap.
  */
-export function sendError(res: ServerResponse, code: ErrorCode, message: string, facts: ErrorFacts): number {
+export function sendError(
+  { req, res }: { readonly req: ClientRequest; readonly res: ClientReply },
+  code: ErrorCode,
+  message: string,
+  facts: ErrorFacts,
+): number {
   const { status, text } = renderErrorBody(code, message, facts);
-  if (res.headersSent || res.destroyed) return status;
+  if (res.begun || res.gone) return status;
   const rule: { readonly retry: string; readonly retryAfter?: boolean } = ERRORS[code];
   const headers = ["content-type", "application/json", "x-request-id", facts.requestId];
   if (rule.retryAfter === true) headers.push("retry-after", renderRetryAfter(facts.retryAfterMs ?? 1_000));
@@ -42,53 +48,74 @@ export function sendError(res: ServerResponse, code: ErrorCode, message: string,
   if (facts.upstreamId !== undefined) headers.push("x-yardmaster-upstream", facts.upstreamId);
   if (facts.allow !== undefined && facts.allow !== "") headers.push("allow", facts.allow);
   if (code === "UNAUTHORIZED") headers.push("www-authenticate", 'Bearer realm="yardmaster"');
-  headers.push("content-length", String(Buffer.byteLength(text)));
-  const unread = unreadBytes(res.req);
+  const unread = unreadBytes(req);
   const closes =
     rule.retry === "never" || code === "DRAINING" || code === "REQUEST_TIMEOUT" || unread > UNREAD_BYTES_KEPT;
   if (closes) headers.push("connection", "close");
-  res.writeHead(status, headers);
-  if (!closes || unread === 0) res.end(text);
-  else
-    endAfterUnreadBody(res, text, facts.clock, code === "REQUEST_TIMEOUT" ? LINGERING_SLOW_MS_MAX : LINGERING_MS_MAX);
+  if (!closes || unread === 0) res.sendWhole(status, headers, text, code);
+  else {
+    const body = Buffer.from(text);
+    if (!res.begin(status, headers, body.length)) return status;
+    res.writePayload(body);
+    const msMax = code === "REQUEST_TIMEOUT" ? LINGERING_SLOW_MS_MAX : LINGERING_MS_MAX;
+    req.readBody(new Lingering(res, facts.clock, msMax));
+  }
   return status;
 }
 
 /** How much of a body may still come, at most. A small rest is read and thrown away by the server itself. */
-function unreadBytes(req: IncomingMessage): number {
+function unreadBytes(req: ClientRequest): number {
   if (req.complete) return 0;
   if (headerValue(req.rawHeaders, "transfer-encoding") !== undefined) return Infinity;
   return Number(headerValue(req.rawHeaders, "content-length") ?? 0);
 }
 
 /** Whether so much of the body is left that the connection is not worth keeping. */
-export const hasUnreadBody = (req: IncomingMessage): boolean => unreadBytes(req) > UNREAD_BYTES_KEPT;
+export const hasUnreadBody = (req: ClientRequest): boolean => unreadBytes(req) > UNREAD_BYTES_KEPT;
 
 /**
  * A client that is still sending would get a reset, and never see the answer, if the connection were closed now. So the
- * answer goes out whole and the rest of the body is thrown away for a bounded time and size.
+ * answer goes out and the rest of the body is thrown away for a bounded time and size before the answer ends.
  */
-function endAfterUnreadBody(res: ServerResponse, text: string, clock: Clock, msMax: number): void {
-  const req = res.req;
-  res.write(text);
-  let bytes = 0;
-  let over = false;
-  const finish = (): void => {
-    if (over) return;
-    over = true;
-    timer.cancel();
-    req.off("data", onData);
-    res.end();
+class Lingering implements BodyReader {
+  readonly #res: ClientReply;
+  readonly #clock: Clock;
+  readonly #limit: Timer;
+  #idle: Timer;
+  #lastAt: MonoMs;
+  #bytes = 0;
+
+  constructor(res: ClientReply, clock: Clock, msMax: number) {
+    this.#res = res;
+    this.#clock = clock;
+    this.#lastAt = clock.mono();
+    this.#limit = clock.after(msMax, this.#finish);
+    this.#idle = clock.after(LINGERING_IDLE_MS_MAX, this.#onIdle);
+  }
+
+  onData(chunk: Buffer): void {
+    this.#lastAt = this.#clock.mono();
+    this.#bytes += chunk.length;
+    if (this.#bytes > LINGERING_BYTES_MAX) this.#finish();
+  }
+
+  onEnd(): void {
+    this.#finish();
+  }
+
+  onBroken(): void {
+    this.#finish();
+  }
+
+  readonly #onIdle = (): void => {
+    const left = this.#lastAt + LINGERING_IDLE_MS_MAX - this.#clock.mono();
+    if (left <= 0) this.#finish();
+    else this.#idle = this.#clock.after(left, this.#onIdle);
   };
-  const onData = (chunk: Buffer): void => {
-    bytes += chunk.length;
-    if (bytes > LINGERING_BYTES_MAX) finish();
+
+  readonly #finish = (): void => {
+    this.#limit.cancel();
+    this.#idle.cancel();
+    this.#res.end(NO_TRAILERS);
   };
-  const timer = clock.after(msMax, finish);
-  req.on("data", onData);
-  req.once("end", finish);
-  req.once("error", finish);
-  req.once("close", finish);
-  req.setTimeout(LINGERING_IDLE_MS_MAX, finish);
-  req.resume();
 }
