@@ -1,0 +1,236 @@
+import type { Profile, ReplicaEngine } from "./catalog.ts";
+
+// What agents report of their nodes and engines, and the documents that the control plane keeps of them. `null` always means
+// that nobody measured it: it is never taken for 0, and never acted upon.
+
+/** "unknown" neither forbids a start nor speaks against one; "sick" forbids it. */
+export type GpuHealth = "ok" | "sick" | "unknown";
+
+export interface GpuReport {
+  readonly uuid: string;
+  readonly index: number;
+  readonly name: string;
+  /** The kind of card as profiles name it: `h200`, `b200`, `a40`, … */
+  readonly class: string;
+  readonly memoryMib: number | null;
+  /** By every process on the card. */
+  readonly usedMib: number | null;
+  /** By processes that the agent did not start. */
+  readonly foreignMib: number | null;
+  /** 0 to 1. */
+  readonly utilization: number | null;
+  readonly temperatureC: number | null;
+  readonly health: GpuHealth;
+  readonly healthWhy: string | null;
+}
+
+export type ShardState = "fetching" | "starting" | "ready" | "draining" | "stopping" | "stopped" | "failed";
+
+/**
+ * Why a start or a running engine failed. "refused": the node would not start it (a program that is not allowed, a GPU that is
+ * not there). "unacknowledged": the node never told of the start it was given. The control plane finds the last one itself.
+ */
+export type FailureKind =
+  | "exit"
+  | "signal"
+  | "stall"
+  | "oom"
+  | "gpuOom"
+  | "port"
+  | "noProgress"
+  | "fetch"
+  | "refused"
+  | "unhealthy"
+  | "unacknowledged";
+
+export interface ShardFailure {
+  readonly kind: FailureKind;
+  readonly message: string;
+  readonly signal: string | null;
+  readonly exitCode: number | null;
+  readonly lastLines: readonly string[];
+}
+
+/**
+ * One engine process of a replica on one node. "failed" and "stopped" say that its whole process group is gone and that its
+ * GPU memory was seen free.
+ */
+export interface ShardReport {
+  readonly replicaId: string;
+  readonly generation: number;
+  /** 0 is the head: the shard that clients' requests go to. */
+  readonly shard: number;
+  readonly model: string;
+  readonly profileHash: string;
+  readonly state: ShardState;
+  /** For how many ms it has been in this state. */
+  readonly since: number;
+  /** Null where it has none: headless shards of multi-node replicas, and before it is known. */
+  readonly port: number | null;
+  readonly pid: number | null;
+  readonly gpuUuids: readonly string[];
+  /** Measured, by GPU uuid. */
+  readonly gpuUsedMib: Readonly<Record<string, number>> | null;
+  readonly hostUsedMib: number | null;
+  readonly failure: ShardFailure | null;
+  /** What stands in the way of its start, such as a foreign process on the card. */
+  readonly blockedBy: string | null;
+  /** Found running by an agent that was started again. */
+  readonly adopted: boolean;
+}
+
+export interface NodeReport {
+  readonly nodeId: string;
+  readonly name: string;
+  readonly bootId: string;
+  readonly agentVersion: string;
+  /** The host at which gateways reach its engines. */
+  readonly address: string;
+  readonly labels: Readonly<Record<string, string>>;
+  /** The interconnect domain that all shards of a multi-node replica must share. */
+  readonly fabric: string | null;
+  readonly cores: number;
+  readonly memoryMib: number;
+  readonly memoryFreeMib: number | null;
+  /** On the disk of the weights folder. */
+  readonly diskFreeMib: number | null;
+  readonly weights: readonly { readonly name: string; readonly bytes: number }[];
+  readonly engines: readonly ReplicaEngine[];
+  /** Programs that `command` profiles may start here. */
+  readonly commands: readonly string[];
+  readonly gpus: readonly GpuReport[];
+  readonly gpuDiscovery: "nvidia-smi" | "amd-smi" | "none" | "failed";
+  readonly gpuDiscoveryWhy: string | null;
+  readonly shards: readonly ShardReport[];
+  /** The leader that the agent has kept as the highest it ever obeyed. */
+  readonly highestEpoch: { readonly clusterId: string; readonly epoch: number; readonly holder: string } | null;
+}
+
+export type NodeState = "never_seen" | "ready" | "unreachable" | "lost";
+export type ReplicaState =
+  | "placing"
+  | "fetching"
+  | "starting"
+  | "ready"
+  | "draining"
+  | "stopping"
+  | "stopped"
+  | "failed";
+
+// Documents of the control store: kept as JSON, written by the leader alone, under its epoch.
+
+export interface NodeDoc {
+  readonly id: string;
+  readonly name: string;
+  readonly cordoned: boolean;
+  readonly bootId: string | null;
+  readonly labels: Readonly<Record<string, string>>;
+  /** As it was when its hardware or labels last changed; shards and readings in it are old. */
+  readonly lastReport: NodeReport | null;
+  readonly enrolledAt: string;
+}
+
+export interface ReplicaShardDoc {
+  readonly nodeId: string;
+  readonly gpuUuids: readonly string[];
+  /** Held on each of its cards; 0 without cards. */
+  readonly memoryMib: number;
+  /** Of the head's shard; null for replicas on one node. */
+  readonly rendezvousPort: number | null;
+}
+
+/** One engine at one place. It never moves: a replica elsewhere is another document with another id. */
+export interface ReplicaDoc {
+  readonly id: string;
+  readonly model: string;
+  readonly profileHash: string;
+  readonly profile: Profile;
+  /** Rises when it is started anew in its place; agents refuse lower ones. */
+  readonly generation: number;
+  readonly shards: readonly ReplicaShardDoc[];
+  readonly desired: "run" | "stop";
+  readonly state: ReplicaState;
+  readonly createdAt: string;
+  readonly readyAt: string | null;
+  readonly reason: string | null;
+  readonly failure: ShardFailure | null;
+  readonly catalogRevision: number;
+  /** The model's `failuresInRow` when it was placed: replicas of one round that fail together count once. */
+  readonly attempt: number;
+  /**
+   * What gateways show to the engine. Derived from the cluster's secret, the id and the generation, so that a control plane
+   * that lost the document can still adopt the engine. Never in API answers, logs or events.
+   */
+  readonly engineKey: string;
+}
+
+export interface ModelDoc {
+  readonly name: string;
+  readonly failuresInRow: number;
+  /** The pause before the next start, from when the leader first read this document: no wall clock decides. */
+  readonly backoffMs: number | null;
+  /** Failed starts and crashes by node id, since the profiles last changed or an operator lifted the park. */
+  readonly failedOn: Readonly<Record<string, number>>;
+  /** The profiles that the counts are about. */
+  readonly profileHashes: readonly string[];
+  readonly parked: { readonly why: string; readonly at: string } | null;
+  /** When a gateway first asked for a model that runs on demand only. */
+  readonly demandedAt: string | null;
+}
+
+/** What starts of a profile on a GPU class really took; "" is the class of replicas without a GPU. */
+export interface MemoryDoc {
+  readonly model: string;
+  readonly profileHash: string;
+  readonly gpuClass: string;
+  /** The most that was measured on one card; null before anything was. */
+  readonly perGpuMib: number | null;
+  readonly hostMib: number | null;
+  /** Running replicas that it was read from. */
+  readonly samples: number;
+  /** The highest figure with which an engine ran out of GPU memory; it is not tried again. */
+  readonly oomAtMib: number | null;
+}
+
+export type DocWrite =
+  | { readonly kind: "node"; readonly id: string; readonly doc: NodeDoc | null }
+  | { readonly kind: "replica"; readonly id: string; readonly doc: ReplicaDoc | null }
+  | { readonly kind: "model"; readonly id: string; readonly doc: ModelDoc | null }
+  | { readonly kind: "memory"; readonly id: string; readonly doc: MemoryDoc | null };
+
+export type FleetEventKind =
+  | "nodeReady"
+  | "nodeUnreachable"
+  | "nodeLost"
+  | "nodeRebooted"
+  | "fleetSilent"
+  | "zoneSilent"
+  | "brakeReleased"
+  | "gpuAppeared"
+  | "gpuVanished"
+  | "gpuSick"
+  | "gpuRecovered"
+  | "replicaPlaced"
+  | "replicaAdopted"
+  | "replicaReady"
+  | "replicaFailed"
+  | "replicaVanished"
+  | "replicaLost"
+  | "replicaDraining"
+  | "replicaStopping"
+  | "replicaStopped"
+  | "unknownEngine"
+  | "unacknowledged"
+  | "modelBackedOff"
+  | "modelParked"
+  | "modelUnplaced"
+  | "estimateOff";
+
+/** What happened, to what, and why, in words for people. Holds no secret. */
+export interface FleetEvent {
+  readonly kind: FleetEventKind;
+  readonly model: string | null;
+  readonly replicaId: string | null;
+  readonly nodeId: string | null;
+  readonly why: string;
+}
