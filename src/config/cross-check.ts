@@ -151,9 +151,10 @@ function checkKeys(raw: unknown): Finding[] {
   ];
 }
 
+/** The URL may stand there without being used: switching is one line, both ways. */
 function checkCoordination(raw: unknown): Finding[] {
-  if (valueAt(raw, ["coordination"]) !== "redis") return [];
-  return [mistake(["coordination"], "`redis` is not available in this version", "use `local`")];
+  if (valueAt(raw, ["coordination"]) !== "redis" || valueAt(raw, ["redis_url"]) !== undefined) return [];
+  return [mistake(["redis_url"], "is missing, and `coordination` is `redis`", "such as redis://127.0.0.1:6379/0")];
 }
 
 function checkSizes(raw: unknown): Finding[] {

@@ -208,9 +208,9 @@ const mistakes: readonly {
     expect: ["6 upstreams[1].models[0]"],
   },
   {
-    name: "redis, which is not there yet",
+    name: "redis without an address",
     text: "coordination: redis\nupstreams: []",
-    expect: ["1 coordination"],
+    expect: ["1 redis_url"],
   },
   {
     name: "bodies that could never be held",

@@ -214,12 +214,31 @@ export const configFile = z.strictObject({
   coordination: z
     .enum(["local", "redis"])
     .default("local")
-    .describe("`local`: one gateway, everything in its process. `redis` is refused in this version."),
+    .describe(
+      "`local`: one gateway, everything in its process. `redis`: any number of gateways share slots through one Redis or Valkey.",
+    ),
   redis_url: z
     .string()
     .regex(/^rediss?:\/\/./, "use a redis:// or rediss:// URL")
     .optional()
-    .describe("The Redis of `coordination: redis`; without effect in this version."),
+    .describe("The Redis or Valkey (from version 7) of `coordination: redis`."),
+  coordination_timeout_ms: z
+    .int()
+    .min(5)
+    .max(10_000)
+    .default(100)
+    .describe("One deadline around a whole step of coordination; a slower Redis counts as one that is away."),
+  lease_ttl_s: z
+    .number()
+    .min(1)
+    .max(3600)
+    .default(15)
+    .describe("How long a slot stays taken when the gateway that holds it has died. Renewed at a third of it."),
+  key_prefix: z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$/, "use 1 to 64 letters, digits, '.', '_', ':' or '-'")
+    .default("yardmaster")
+    .describe("Every key and channel in Redis begins with it. Gateways that share have the same."),
   database_url: z
     .string()
     .regex(/^(?:sqlite:|postgres(?:ql)?:\/\/)./, "use sqlite:PATH or postgres://…")

@@ -127,6 +127,10 @@ export interface GatewayConfig {
   readonly coordination: "local" | "redis";
   /** May hold a password. */
   readonly redisUrl: Secret | null;
+  /** One deadline around a whole step of coordination. */
+  readonly coordinationTimeoutMs: number;
+  readonly leaseTtlMs: number;
+  readonly keyPrefix: string;
   /** May hold a password. Null: SQLite in `dataDir`. */
   readonly databaseUrl: Secret | null;
   readonly auth: AuthSettings;

@@ -292,6 +292,18 @@ export const METRICS = {
     labels: [],
     help: "1 while the gateway is stopping, else 0.",
   },
+  coordinationUp: {
+    name: "yardmaster_coordination_up",
+    type: "gauge",
+    labels: [],
+    help: "1 while the Redis of `coordination: redis` is asked, 0 while this gateway goes on without it. Absent under `local`.",
+  },
+  coordinationSteps: {
+    name: "yardmaster_coordination_steps_total",
+    type: "counter",
+    labels: ["script", "outcome"],
+    help: "Steps of coordination: reply, refused by the server, notSent (no connection, or given up on it), unknown (no answer in time).",
+  },
   seriesCollapsed: {
     name: "yardmaster_metric_series_collapsed_total",
     type: "counter",

@@ -24,6 +24,7 @@ import { collectProcessMetrics } from "./metrics/process-metrics.ts";
 import { Registry } from "./metrics/registry.ts";
 import { openTracer } from "./trace/open-tracer.ts";
 import type { Tracer } from "./trace/tracer.ts";
+import { coordinationHealth, openCoordination, type Coordination } from "./open-coordination.ts";
 import { NetUpstreamClient } from "./upstream/net-client.ts";
 import type { UpstreamClient } from "./upstream/port.ts";
 import { UpstreamRegistry } from "./upstreams/upstream-registry.ts";
@@ -66,19 +67,24 @@ export class Gateway {
   readonly #edge: EdgeServer;
   readonly #processMetrics: Disposable;
   readonly #loopWatch: LoopWatch;
+  readonly #coordination: Coordination;
   #draining = false;
   #reload: { ok: boolean; message: string | null } = { ok: true, message: null };
   #address = "";
 
   static async start(options: GatewayOptions): Promise<Gateway> {
-    const { config, clock, log, version } = options;
+    const { config, clock, random, log, version } = options;
     const wheel = new TimerWheel(clock);
+    const metricsRegistry = new Registry();
+    const metrics = createGatewayMetrics(metricsRegistry, version);
+    // First, and by itself: what refuses the start must leave nothing else open.
+    const coordination = await openCoordination(config, { clock, random, log, metrics });
     const [audit, tracer, client] = await Promise.all([
       openSqliteAudit({ path: join(config.dataDir, "audit.db"), max: config.auditEventsMax, clock, log }),
       openTracer(config.otel, version, { clock, log }),
       makeClient(config, clock, wheel),
     ]);
-    const gateway = new Gateway(options, { wheel, audit, tracer, client });
+    const gateway = new Gateway(options, { wheel, audit, tracer, client, coordination, metrics, metricsRegistry });
     const address = await gateway.#edge.listen(config.listen.host, config.listen.port);
     gateway.#address = formatListen({ host: config.listen.host, port: address.port });
     return gateway;
@@ -86,7 +92,15 @@ export class Gateway {
 
   private constructor(
     options: GatewayOptions,
-    opened: { wheel: TimerWheel; audit: AuditSink; tracer: Tracer; client: UpstreamClient },
+    opened: {
+      wheel: TimerWheel;
+      audit: AuditSink;
+      tracer: Tracer;
+      client: UpstreamClient;
+      coordination: Coordination;
+      metrics: ReturnType<typeof createGatewayMetrics>;
+      metricsRegistry: Registry;
+    },
   ) {
     const { config, clock, random, log, version } = options;
     this.#options = options;
@@ -99,8 +113,8 @@ export class Gateway {
     this.#keys = new KeyRing(clock, { config: config.auth.keys, session: options.sessionKeys ?? [] });
     this.#keyAdmin = { ring: this.#keys, stored: new StoredKeys(config.dataDir), clock };
     loadStoredKeys(this.#keyAdmin);
-    const metricsRegistry = new Registry();
-    this.#metrics = createGatewayMetrics(metricsRegistry, version);
+    this.#coordination = opened.coordination;
+    this.#metrics = opened.metrics;
     this.#processMetrics = collectProcessMetrics(this.#metrics.collected, clock);
     this.#loopWatch = new LoopWatch(clock, log);
     this.#registry = new UpstreamRegistry({
@@ -134,23 +148,41 @@ export class Gateway {
       endpointHeader: () => this.#config.endpointHeader,
       loopSheds: (requestClass) => this.#loopWatch.sheds(requestClass),
     });
-    const own = new OwnRoutes({
-      ...shared,
+    const dispatcher = this.#makeDispatcher(this.#makeOwnRoutes(opened.metricsRegistry));
+    this.#edge = new EdgeServer(dispatcher, config.http, config.maxConnections);
+    this.#collectMetrics();
+  }
+
+  #makeOwnRoutes(metricsRegistry: Registry): OwnRoutes {
+    const { clock, log, version } = this.#options;
+    return new OwnRoutes({
+      clock,
+      log,
+      audit: this.#audit,
+      config: () => this.#config,
+      draining: () => this.#draining,
+      registry: this.#registry,
       metricsRegistry,
+      coordination: () => coordinationHealth(this.#config.coordination, this.#coordination, clock),
       keyAdmin: () => this.#keyAdmin,
       lastReload: () => this.#reload,
       startedAt: clock.wall(),
       version,
     });
-    const dispatcher = this.#makeDispatcher(own);
-    this.#edge = new EdgeServer(dispatcher, config.http, config.maxConnections);
+  }
+
+  #collectMetrics(): void {
     collectGatewayMetrics(this.#metrics.collected, {
-      ...shared,
+      clock: this.#options.clock,
+      audit: this.#audit,
+      registry: this.#registry,
+      draining: () => this.#draining,
       tracer: this.#tracer,
       budget: this.#budget,
       client: this.#client,
       clientConnections: () => this.#edge.connections,
-      logLost: options.logLost ?? (() => 0),
+      logLost: this.#options.logLost ?? (() => 0),
+      coordination: this.#coordination,
     });
   }
 
@@ -218,6 +250,7 @@ export class Gateway {
     await Promise.race([closed, clock.sleep(LAST_BYTES_MS, never)]);
     this.#edge.destroyAll();
     this.#registry.dispose();
+    this.#coordination.close();
     this.#client.close();
     this.#processMetrics[Symbol.dispose]();
     this.#loopWatch[Symbol.dispose]();

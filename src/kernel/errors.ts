@@ -123,6 +123,12 @@ export const ERRORS = {
     retry: "never",
     meaning: "The configuration file has mistakes; each is listed. Exit code 2.",
   },
+  COORDINATION_UNSUITABLE: {
+    http: 500,
+    retry: "never",
+    meaning:
+      "The Redis of `coordination: redis` answers, but can't do what is needed; the message names what is missing. Exit code 1.",
+  },
   USAGE: { http: 500, retry: "never", meaning: "The command line can't be understood. Exit code 2." },
 } as const satisfies Record<
   string,

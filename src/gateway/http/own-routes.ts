@@ -11,6 +11,7 @@ import { headerValue } from "../calls/answer-headers.ts";
 import type { Registry } from "../metrics/registry.ts";
 import { CONTENT_TYPE, negotiateFormat } from "../metrics/render.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
+import type { CoordinationHealth } from "../open-coordination.ts";
 import { upstreamHealth } from "../views/health-view.ts";
 import { findModel, listModels } from "../views/models-view.ts";
 import type { ClientRequest } from "./client-port.ts";
@@ -28,6 +29,7 @@ export interface OwnRoutesDeps {
   readonly config: () => GatewayConfig;
   readonly draining: () => boolean;
   readonly lastReload: () => { readonly ok: boolean; readonly message: string | null };
+  readonly coordination: () => CoordinationHealth;
   readonly startedAt: EpochMs;
   readonly version: string;
 }
@@ -164,12 +166,12 @@ export class OwnRoutes {
   }
 
   #health(): Record<string, unknown> {
-    const { registry, clock, config, startedAt, version } = this.#deps;
+    const { registry, clock, startedAt, version } = this.#deps;
     const now = clock.mono();
     return {
       version,
       started_at: isoTime(startedAt),
-      coordination: config().coordination,
+      coordination: this.#deps.coordination(),
       draining: this.#deps.draining(),
       config: this.#deps.lastReload(),
       audit: this.#deps.audit.stats(),

@@ -63,6 +63,7 @@ export interface CollectedFamilies {
   readonly logLost: CounterFamily;
   readonly uptime: GaugeFamily;
   readonly draining: GaugeFamily;
+  readonly coordinationUp: GaugeFamily;
 }
 
 export interface GatewayMetrics {
@@ -74,6 +75,8 @@ export interface GatewayMetrics {
   readonly bytesOut: CounterSeries;
   authFailed(why: "missing" | "unknown" | "expired" | "forbidden" | "rate_limited"): void;
   configReloaded(result: "applied" | "refused"): void;
+  /** One step of coordination has ended. */
+  coordinationStep(script: string, outcome: string): void;
   readonly collected: CollectedFamilies;
 }
 
@@ -197,6 +200,7 @@ function registerCollected(registry: Registry): CollectedFamilies {
     logLost: counter(registry, METRICS.logLost),
     uptime: gauge(registry, METRICS.uptime),
     draining: gauge(registry, METRICS.draining),
+    coordinationUp: gauge(registry, METRICS.coordinationUp),
   };
 }
 
@@ -233,6 +237,7 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
   const authFailures = counter(registry, METRICS.authFailures);
   const reloads = counter(registry, METRICS.configReloads);
   const reloadSuccess = gauge(registry, METRICS.configReloadSuccess).labels();
+  const steps = counter(registry, METRICS.coordinationSteps);
   const collapsed = counter(registry, METRICS.seriesCollapsed);
   const collectErrors = counter(registry, METRICS.collectErrors);
   gauge(registry, METRICS.buildInfo).labels(version).set(1);
@@ -256,6 +261,7 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
     bytesIn: bytes.labels("in"),
     bytesOut: bytes.labels("out"),
     authFailed: (why) => authFailures.labels(why).inc(),
+    coordinationStep: (script, outcome) => steps.labels(script, outcome).inc(),
     configReloaded(result) {
       reloads.labels(result).inc();
       reloadSuccess.set(result === "applied" ? 1 : 0);

@@ -1,6 +1,7 @@
 import type { Clock } from "../../kernel/clock.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import type { BufferBudget } from "../buffer-budget.ts";
+import type { Coordination } from "../open-coordination.ts";
 import { perClass, type CollectedFamilies } from "../metrics/gateway-metrics.ts";
 import type { Tracer } from "../trace/tracer.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
@@ -17,6 +18,7 @@ export interface CollectorSources {
   readonly clientConnections: () => number;
   readonly draining: () => boolean;
   readonly logLost: () => number;
+  readonly coordination: Coordination;
 }
 
 /** Fills at each scrape what the state already holds, so that no copy of it can drift. */
@@ -35,6 +37,11 @@ export function collectGatewayMetrics(families: CollectedFamilies, sources: Coll
   families.traceDropped.collectWith((set) => set([], sources.tracer.stats()?.dropped));
   families.traceExported.collectWith((set) => set([], sources.tracer.stats()?.exported));
   families.logLost.collectWith((set) => set([], sources.logLost()));
+  // Absent under `coordination: local`: there is nothing that could be away.
+  families.coordinationUp.collectWith((set) => {
+    const { link } = sources.coordination;
+    set([], link === null ? undefined : link.state === "closed" ? 1 : 0);
+  });
   families.draining.collectWith((set) => set([], sources.draining() ? 1 : 0));
 }
 

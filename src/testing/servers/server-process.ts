@@ -119,8 +119,15 @@ interface Started {
   readonly stopSignal: NodeJS.Signals;
 }
 
+export interface RunningServer {
+  readonly pid: number;
+  /** Ends the process; its folder stays, for another one to begin with. */
+  end(): Promise<void>;
+  stop(): Promise<void>;
+}
+
 /** Rejects with the server's last words when it ends before it is ready. */
-export async function startServer(server: Started): Promise<{ stop: () => Promise<void> }> {
+export async function startServer(server: Started): Promise<RunningServer> {
   const child = spawn(server.program, server.args, {
     cwd: server.folder,
     stdio: ["ignore", "pipe", "pipe"],
@@ -131,10 +138,13 @@ export async function startServer(server: Started): Promise<{ stop: () => Promis
     child.once("exit", () => resolve());
   });
   const guard = child.pid === undefined ? undefined : outliveNobody(child.pid, server);
-  const stop = async (): Promise<void> => {
+  const end = async (): Promise<void> => {
     guard?.kill("SIGKILL");
     child.kill(server.stopSignal);
     await ended;
+  };
+  const stop = async (): Promise<void> => {
+    await end();
     rmSync(server.folder, { recursive: true, force: true });
   };
   const said = await untilSaid(child, server.readyLine, ended);
@@ -144,7 +154,7 @@ export async function startServer(server: Started): Promise<{ stop: () => Promis
   }
   // A test file that forgets to close its server ends all the same; the guard then ends the server.
   for (const held of [child, child.stdout, child.stderr]) (held as { unref?: () => void }).unref?.();
-  return { stop };
+  return { pid: child.pid ?? 0, end, stop };
 }
 
 /** Ends the server and removes its folder when this process ends in any way, also by SIGKILL: it then loses its input. */
