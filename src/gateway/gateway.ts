@@ -102,7 +102,7 @@ export class Gateway {
       metricsRegistry: Registry;
     },
   ) {
-    const { config, clock, random, log, version } = options;
+    const { config, clock, random, log } = options;
     this.#options = options;
     this.#config = config;
     this.#wheel = opened.wheel;
