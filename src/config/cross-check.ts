@@ -3,20 +3,10 @@ import { parseEndpointUrl } from "../contract/resolve-config.ts";
 import type { ConfigOverrides, Env } from "../contract/resolve-config.ts";
 import type { FieldPath } from "../contract/schema-fields.ts";
 import { valueAt } from "./describe-issue.ts";
+import { listAt, mistake, numberAt, textAt, warning } from "./finding.ts";
+import type { Finding } from "./finding.ts";
 
-/**
- * What one key alone can't tell. Works on the raw values, of which any may have the wrong type, so that these mistakes
- * are reported in the same go as the others.
- */
-export interface Finding {
-  readonly severity: "mistake" | "warning";
-  readonly path: FieldPath;
-  readonly message: string;
-  readonly hint?: string;
-  /** Where the first of two equal things stands; its line is added to the message. */
-  readonly first?: FieldPath;
-}
-
+/** What one key alone can't tell; reported in the same go as the other mistakes. */
 export function crossCheck(raw: unknown, env: Env, overrides: ConfigOverrides): Finding[] {
   return [
     ...checkUpstreamsPresent(raw, overrides),
@@ -30,22 +20,6 @@ export function crossCheck(raw: unknown, env: Env, overrides: ConfigOverrides): 
     ...listAt(raw, ["upstreams"]).flatMap((upstream, index) => checkUpstream(raw, upstream, ["upstreams", index], env)),
   ];
 }
-
-const listAt = (raw: unknown, path: FieldPath): readonly unknown[] => {
-  const value = valueAt(raw, path);
-  return Array.isArray(value) ? value : [];
-};
-const textAt = (raw: unknown, path: FieldPath): string | undefined => {
-  const value = valueAt(raw, path);
-  return typeof value === "string" ? value : undefined;
-};
-const numberAt = (raw: unknown, path: FieldPath): number | undefined => {
-  const value = valueAt(raw, path);
-  return typeof value === "number" ? value : undefined;
-};
-const mistake = (path: FieldPath, message: string, hint?: string): Finding =>
-  hint === undefined ? { severity: "mistake", path, message } : { severity: "mistake", path, message, hint };
-const warning = (path: FieldPath, message: string): Finding => ({ severity: "warning", path, message });
 
 /** Each upstream counts its own requests, so an engine under two of them gets the slots of both. */
 function checkSharedEndpoints(raw: unknown): Finding[] {

@@ -30,6 +30,7 @@ const NEVER_SHOWN: ReadonlySet<string | number> = new Set([
   "database_url",
   "url",
   "endpoint",
+  "env",
 ]);
 const SHOWN_LENGTH_MAX = 40;
 
@@ -79,6 +80,7 @@ function messageFor(issue: z.core.$ZodIssue, value: unknown, field: z.core.$ZodT
   switch (issue.code) {
     case "invalid_type":
     case "invalid_value":
+    case "invalid_union":
       return `allowed: ${allowed}`;
     case "too_big":
     case "too_small":
@@ -90,6 +92,8 @@ function messageFor(issue: z.core.$ZodIssue, value: unknown, field: z.core.$ZodT
     case "invalid_format":
       if (issue.format === "datetime") return "use a time such as 2027-01-31T12:00:00Z";
       return issue.message.startsWith("Invalid") ? "is not in the form that is allowed here" : issue.message;
+    case "invalid_key":
+      return `is no name that is allowed here: ${issue.issues[0]?.message ?? issue.message}`;
     default:
       return issue.message;
   }

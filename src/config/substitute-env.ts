@@ -9,9 +9,10 @@ const REFERENCE = /^\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}/;
 
 /**
  * `${NAME}` and `${NAME:-default}`, the default standing in for an unset and for an empty variable, as in a shell.
- * `$${` is a plain `${`. Values are taken as they are: a `${` inside one is not looked at again.
+ * `$${` is a plain `${`. Values are taken as they are: a `${` inside one is not looked at again. With null there is no
+ * environment to refer to.
  */
-export function substituteEnv(text: string, env: Env): Substitution {
+export function substituteEnv(text: string, env: Env | null): Substitution {
   let out = "";
   let at = 0;
   let references = 0;
@@ -26,6 +27,8 @@ export function substituteEnv(text: string, env: Env): Substitution {
     const match = REFERENCE.exec(text.slice(start));
     if (match === null)
       return { kind: "invalid", why: "a `${` that is neither ${NAME} nor ${NAME:-default}; write $${ for a plain ${" };
+    if (env === null)
+      return { kind: "invalid", why: "environment variables can't be referred to here; write $${ for a plain ${" };
     const [whole, name = "", fallback] = match;
     if (fallback?.includes("${"))
       return { kind: "invalid", why: `the default of \${${name}} holds another \${…}; defaults are plain text` };

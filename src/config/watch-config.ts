@@ -5,10 +5,9 @@ import { dirname } from "node:path";
 import type { Clock, MonoMs, Timer } from "../kernel/clock.ts";
 import { formatProblems } from "./config-problem.ts";
 import type { ConfigProblem } from "./config-problem.ts";
-import type { LoadedConfig } from "./load-config.ts";
 
 /**
- * Re-reads the configuration when it has changed. The file is told by where its name leads (device, inode, size, times),
+ * Re-reads a file, the configuration or the catalog, when it has changed. The file is told by where its name leads (device, inode, size, times),
  * so a write in place, a rename over it and a symlink that is swapped anywhere on the way are all seen.
  *
  * Invariants:
@@ -20,20 +19,27 @@ export const QUIET_MS = 200;
 export const QUIET_MS_MAX = 2_000;
 export const POLL_MS = 2_000;
 
-export interface ReloadPorts {
+/** What was read, if it can be used; `digest` names its text. */
+interface Valid {
+  readonly kind: "valid";
+  readonly digest: string;
+}
+type Loaded<V extends Valid> = V | { readonly kind: "invalid"; readonly problems: readonly ConfigProblem[] };
+
+export interface ReloadPorts<V extends Valid> {
   readonly clock: Clock;
   /** Changes whenever the file may have changed; never rejects. */
   readonly signature: () => Promise<string>;
-  readonly load: () => Promise<LoadedConfig>;
-  readonly onValid: (loaded: LoadedConfig & { readonly kind: "valid" }) => void;
+  readonly load: () => Promise<Loaded<V>>;
+  readonly onValid: (loaded: V) => void;
   readonly onInvalid: (problems: readonly ConfigProblem[]) => void;
   /** Digest of the configuration that is in force; the same text again is not applied twice. */
   readonly digest: string | undefined;
   readonly signal: AbortSignal;
 }
 
-export class ConfigReloader {
-  readonly #ports: ReloadPorts;
+export class ConfigReloader<V extends Valid> {
+  readonly #ports: ReloadPorts<V>;
   #seen: string | undefined;
   #digest: string | undefined;
   #problems: string | undefined;
@@ -43,7 +49,7 @@ export class ConfigReloader {
   #again = false;
   #forced = false;
 
-  constructor(ports: ReloadPorts) {
+  constructor(ports: ReloadPorts<V>) {
     this.#ports = ports;
     this.#digest = ports.digest;
     this.#poll();
@@ -102,7 +108,7 @@ export class ConfigReloader {
     this.#loading = false;
   }
 
-  #apply(loaded: LoadedConfig): void {
+  #apply(loaded: Loaded<V>): void {
     const forced = this.#forced;
     this.#forced = false;
     if (loaded.kind === "invalid") {
@@ -120,12 +126,12 @@ export class ConfigReloader {
   }
 }
 
-export interface WatchOptions extends Omit<ReloadPorts, "signature"> {
+export interface WatchOptions<V extends Valid> extends Omit<ReloadPorts<V>, "signature"> {
   readonly path: string;
 }
 
 /** Watches until the signal is aborted. `reload()` is for SIGHUP. */
-export function watchConfig(options: WatchOptions): { reload(): void } {
+export function watchConfig<V extends Valid>(options: WatchOptions<V>): { reload(): void } {
   const reloader = new ConfigReloader({ ...options, signature: () => fileSignature(options.path) });
   watchFolder(dirname(options.path), () => reloader.look(), options.signal);
   return { reload: () => reloader.reload() };

@@ -44,14 +44,15 @@ const SYNTAX_PROBLEMS_MAX = 20;
 interface Walk {
   readonly doc: Document.Parsed;
   readonly lines: LineCounter;
-  readonly env: Env;
+  readonly env: Env | null;
   readonly problems: TreeProblem[];
   readonly fromEnv: Set<string>;
   aliases: number;
   values: number;
 }
 
-export function parseYaml(text: string, env: Env): ParsedYaml {
+/** Without an environment a reference to it is a mistake. */
+export function parseYaml(text: string, env: Env | null): ParsedYaml {
   const lines = new LineCounter();
   let doc: Document.Parsed;
   try {

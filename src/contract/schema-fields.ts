@@ -27,6 +27,7 @@ export function fieldAt(schema: z.core.$ZodType, path: FieldPath): z.core.$ZodTy
   let current: z.core.$ZodType | undefined = unwrap(schema);
   for (const step of path) {
     if (current instanceof z.ZodArray && typeof step === "number") current = unwrap(current.def.element);
+    else if (current instanceof z.ZodRecord) current = unwrap(current.def.valueType);
     else if (current instanceof z.ZodObject && Object.hasOwn(current.def.shape, step)) {
       const next: z.core.$ZodType | undefined = current.def.shape[step];
       current = next === undefined ? undefined : unwrap(next);
@@ -101,6 +102,9 @@ export function describeType(schema: z.core.$ZodType): string {
     return item instanceof z.ZodObject ? "list of mappings" : `list: ${describeType(item)}`;
   }
   if (schema instanceof z.ZodObject) return "mapping";
+  if (schema instanceof z.ZodRecord) return `mapping of names to values: ${describeType(unwrap(schema.def.valueType))}`;
+  if (schema instanceof z.ZodUnion) return schema.def.options.map(describeType).join(", or ");
+  if (schema instanceof z.ZodNull) return "empty";
   return "text";
 }
 
