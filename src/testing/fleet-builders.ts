@@ -1,8 +1,9 @@
+import type { Model, Profile } from "../contract/catalog.ts";
 import type { GpuReport, NodeDoc, NodeReport } from "../contract/fleet.ts";
 
-const GIB = 1_024;
+export const GIB = 1_024;
 
-const aGpu = (uuid: string, part: Partial<GpuReport> = {}): GpuReport => ({
+export const aGpu = (uuid: string, part: Partial<GpuReport> = {}): GpuReport => ({
   uuid,
   index: 0,
   name: "H200",
@@ -18,7 +19,7 @@ const aGpu = (uuid: string, part: Partial<GpuReport> = {}): GpuReport => ({
 });
 
 /** `count` free cards of one class, `node/0` and so on. */
-const someGpus = (node: string, count: number, part: Partial<GpuReport> = {}): GpuReport[] =>
+export const someGpus = (node: string, count: number, part: Partial<GpuReport> = {}): GpuReport[] =>
   Array.from({ length: count }, (_, index) => aGpu(`${node}/${index}`, { index, ...part }));
 
 export const aNodeReport = (nodeId: string, part: Partial<NodeReport> = {}): NodeReport => ({
@@ -52,5 +53,34 @@ export const aNodeDoc = (id: string, part: Partial<NodeDoc> = {}): NodeDoc => ({
   labels: {},
   lastReport: null,
   enrolledAt: "2026-01-01T00:00:00.000Z",
+  ...part,
+});
+
+export const aProfile = (hash: string, part: Partial<Profile> = {}): Profile => ({
+  hash,
+  engine: "vllm",
+  source: `file:///weights/${hash}`,
+  sha256: null,
+  weightsName: `w-${hash}`,
+  gpu: { classes: ["h200"], count: 1, memoryMib: 70 * GIB },
+  cpu: null,
+  diskMib: 75 * GIB,
+  args: {},
+  env: {},
+  command: null,
+  ...part,
+});
+
+export const aModel = (name: string, part: Partial<Model> = {}): Model => ({
+  name,
+  aliases: [],
+  priority: 50,
+  replicas: { min: 1, max: 4 },
+  idleStopMs: null,
+  slotsPerReplica: 16,
+  rollout: "manual",
+  profiles: [aProfile(`${name}-1`)],
+  nodes: { require: {}, avoid: {}, gpuUuids: [] },
+  multiNode: null,
   ...part,
 });

@@ -1,0 +1,191 @@
+import type { Model, Profile } from "../../contract/catalog.ts";
+import type { Exclusion, ExclusionKind } from "./exclusion.ts";
+import type { FleetRoom } from "./fleet-room.ts";
+import type { MemoryTruth } from "./memory-need.ts";
+import { fitOn, holdsWeights, type NodeFit, type ShardNeed } from "./node-fit.ts";
+import { holdRoom, type NodeRoom } from "./node-room.ts";
+
+/**
+ * Where a replica goes.
+ *
+ * Invariants:
+ *   P1. A placement takes its room in the same step: the next one sees what is left.
+ *   P2. The same rooms and wish give the same answer; what is equal goes to the lowest id.
+ *   P3. Profiles are tried in order, the first that fits anywhere is used.
+ */
+export interface PlacementWish {
+  readonly model: Model;
+  readonly truth: (profile: Profile, gpuClass: string) => MemoryTruth | undefined;
+  readonly avoidNodes: ReadonlySet<string>;
+  readonly failedOn: Readonly<Record<string, number>>;
+  readonly failuresPerNodeMax: number;
+}
+
+export interface PlacedShard {
+  readonly nodeId: string;
+  readonly gpuUuids: readonly string[];
+  readonly perGpuMib: number;
+}
+
+export type PlacementOutcome =
+  | { readonly kind: "placed"; readonly profile: Profile; readonly shards: readonly PlacedShard[] }
+  /** `nodes` counts the nodes by what kept them out, for the profile that is tried first. */
+  | { readonly kind: "noRoom"; readonly nodes: Readonly<Partial<Record<ExclusionKind, number>>> };
+
+export function placeReplica(fleet: FleetRoom, wish: PlacementWish): PlacementOutcome {
+  for (const profile of wish.model.profiles) {
+    const need = shardNeed(wish, profile);
+    const fits =
+      wish.model.multiNode === null ? oneNode(fleet, need) : sameFabric(fleet, need, wish.model.multiNode.nodes);
+    if (fits === undefined) continue;
+    for (const fit of fits) holdRoom(fit.room, wish.model.name, profile, fit.gpuUuids, fit.perGpuMib);
+    const shards = fits.map(({ room, gpuUuids, perGpuMib }) => ({ nodeId: room.node.nodeId, gpuUuids, perGpuMib }));
+    return { kind: "placed", profile, shards };
+  }
+  return { kind: "noRoom", nodes: countExclusions(fleet, wish) };
+}
+
+export interface NodeExplanation {
+  readonly nodeId: string;
+  readonly verdict:
+    | { readonly kind: "fits"; readonly gpuUuids: readonly string[]; readonly perGpuMib: number }
+    | Exclusion;
+}
+export interface ProfileExplanation {
+  readonly profile: Profile;
+  /** In the order of preference where they fit, the others by id. */
+  readonly nodes: readonly NodeExplanation[];
+}
+
+/** For each profile and node: whether a replica would fit there now, or the first thing that keeps it out. Takes no room. */
+export function explainPlacement(fleet: FleetRoom, wish: PlacementWish): readonly ProfileExplanation[] {
+  return wish.model.profiles.map((profile) => {
+    const verdicts = examine(fleet, wish, profile);
+    const fits = verdicts.filter((verdict) => verdict.fit.kind === "fits");
+    const preferred = fits.toSorted((a, b) =>
+      compareFits(a.fit as NodeFit, b.fit as NodeFit, shardNeed(wish, profile)),
+    );
+    return { profile, nodes: [...preferred, ...verdicts.filter(({ fit }) => fit.kind !== "fits")].map(explanation) };
+  });
+}
+
+function explanation({ room, fit }: Verdict): NodeExplanation {
+  const { nodeId } = room.node;
+  if (fit.kind !== "fits") return { nodeId, verdict: fit };
+  return { nodeId, verdict: { kind: "fits", gpuUuids: fit.gpuUuids, perGpuMib: fit.perGpuMib } };
+}
+
+interface Verdict {
+  readonly room: NodeRoom;
+  readonly fit: NodeFit | Exclusion;
+}
+
+function examine(fleet: FleetRoom, wish: PlacementWish, profile: Profile): readonly Verdict[] {
+  const need = shardNeed(wish, profile);
+  const verdicts = fleet.rooms.map((room) => ({ room, fit: fitOn(room, need) }));
+  const { multiNode } = wish.model;
+  if (multiNode === null) return verdicts;
+  const groups = groupByFabric(verdicts.flatMap(({ fit }) => (fit.kind === "fits" ? fit : [])));
+  return verdicts.map(({ room, fit }) => {
+    if (fit.kind !== "fits") return { room, fit };
+    const fabric = room.node.report?.fabric ?? null;
+    if (fabric === null) return { room, fit: { kind: "fabricMissing" } };
+    const fitting = groups.get(fabricKey(fabric, fit))?.length ?? 0;
+    if (fitting >= multiNode.nodes) return { room, fit };
+    return { room, fit: { kind: "fabricTooSmall", fabric, needed: multiNode.nodes, fitting } };
+  });
+}
+
+function countExclusions(fleet: FleetRoom, wish: PlacementWish): Partial<Record<ExclusionKind, number>> {
+  const counts: Partial<Record<ExclusionKind, number>> = {};
+  const [profile] = wish.model.profiles;
+  if (profile === undefined) return counts;
+  for (const { fit } of examine(fleet, wish, profile))
+    if (fit.kind !== "fits") counts[fit.kind] = (counts[fit.kind] ?? 0) + 1;
+  return counts;
+}
+
+const shardNeed = (wish: PlacementWish, profile: Profile): ShardNeed => ({
+  model: wish.model,
+  profile,
+  classes: (profile.gpu?.classes ?? []).map((gpuClass) => ({ gpuClass, truth: wish.truth(profile, gpuClass) })),
+  avoidNodes: wish.avoidNodes,
+  failedOn: wish.failedOn,
+  failuresPerNodeMax: wish.failuresPerNodeMax,
+});
+
+function oneNode(fleet: FleetRoom, need: ShardNeed): readonly NodeFit[] | undefined {
+  let best: NodeFit | undefined;
+  for (const rooms of candidates(fleet, need)) {
+    for (const room of rooms) {
+      const fit = fitOn(room, need);
+      if (fit.kind === "fits" && (best === undefined || compareFits(fit, best, need) < 0)) best = fit;
+    }
+  }
+  return best === undefined ? undefined : [best];
+}
+
+/** All shards on one fabric, on cards of one class; of several fabrics the one with the fewest fitting nodes. */
+function sameFabric(fleet: FleetRoom, need: ShardNeed, nodes: number): readonly NodeFit[] | undefined {
+  const fits = new Map<NodeRoom, NodeFit>();
+  for (const rooms of candidates(fleet, need)) {
+    for (const room of rooms) {
+      const fit = fitOn(room, need);
+      if (fit.kind === "fits") fits.set(room, fit);
+    }
+  }
+  let best: { readonly key: string; readonly group: readonly NodeFit[] } | undefined;
+  for (const [key, group] of groupByFabric(fits.values())) {
+    if (group.length < nodes) continue;
+    if (best !== undefined && (group.length - best.group.length || (key < best.key ? -1 : 1)) > 0) continue;
+    best = { key, group };
+  }
+  return best?.group.toSorted((a, b) => compareFits(a, b, need)).slice(0, nodes);
+}
+
+/** Rooms may stand in several of the lists. */
+function candidates(fleet: FleetRoom, { profile }: ShardNeed): readonly (readonly NodeRoom[])[] {
+  if (profile.gpu === null) return [fleet.rooms];
+  return profile.gpu.classes.map((gpuClass) => fleet.byClass.get(gpuClass) ?? []);
+}
+
+const fabricKey = (fabric: string, fit: NodeFit): string => `${fabric}\n${fit.gpuClass}`;
+
+function groupByFabric(fits: Iterable<NodeFit>): Map<string, NodeFit[]> {
+  const groups = new Map<string, NodeFit[]>();
+  for (const fit of fits) {
+    const fabric = fit.room.node.report?.fabric ?? null;
+    if (fabric === null) continue;
+    const key = fabricKey(fabric, fit);
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [fit]);
+    else group.push(fit);
+  }
+  return groups;
+}
+
+/**
+ * Which of two fitting nodes comes first. Another replica of the model on the node counts most, since one dead machine should
+ * not take both; then failures of this model there; then the class; then weights that need no fetching: loading takes minutes,
+ * while a loose fit costs nothing until the next placement. Then GPU replicas are packed and the others are spread.
+ */
+function compareFits(a: NodeFit, b: NodeFit, need: ShardNeed): number {
+  const name = need.model.name;
+  const [aNode, bNode] = [a.room.node.nodeId, b.room.node.nodeId];
+  return (
+    (a.room.models.get(name) ?? 0) - (b.room.models.get(name) ?? 0) ||
+    (need.failedOn[aNode] ?? 0) - (need.failedOn[bNode] ?? 0) ||
+    a.classRank - b.classRank ||
+    Number(holdsWeights(b.room, need.profile)) - Number(holdsWeights(a.room, need.profile)) ||
+    (need.profile.gpu === null ? bySpread(a, b) : byPacking(a, b)) ||
+    (aNode < bNode ? -1 : Number(aNode > bNode))
+  );
+}
+
+const byPacking = (a: NodeFit, b: NodeFit): number =>
+  Number(isOpen(b.room)) - Number(isOpen(a.room)) || a.wholeCardsLeft - b.wholeCardsLeft || a.leftMib - b.leftMib;
+const isOpen = ({ cards }: NodeRoom): boolean => cards.some((card) => card.tenants > 0);
+
+const bySpread = (a: NodeFit, b: NodeFit): number =>
+  freeShare(b.room) - freeShare(a.room) || a.room.replicas - b.room.replicas;
+const freeShare = ({ coresFree, node }: NodeRoom): number => coresFree / Math.max(1, node.report?.cores ?? 1);
