@@ -95,9 +95,16 @@ export const upstreamConfig = z.strictObject({
     .default("openai")
     .describe("What the upstream speaks. `job`, `azure-di` and `comfyui` are refused in this version."),
   engine: z
-    .enum(["vllm", "sglang", "llama.cpp", "tei", "ollama", "generic"])
+    .enum(["vllm", "sglang", "llama.cpp", "tei", "ollama", "document-intelligence", "ocr", "generic"])
     .default("generic")
-    .describe("Which engine runs there: picks health check, metric names and error shapes."),
+    .describe(
+      "Which engine runs there: picks health check, metric names and error shapes. With `kind: azure-di`: `document-intelligence` (the default: a container or service with that API) or `ocr` (any OCR engine that takes a document by POST).",
+    ),
+  ocr_path: z
+    .string()
+    .regex(/^\/[\x21-\x7e]*$/, "use a path that begins with /")
+    .default("/ocr")
+    .describe("With `engine: ocr`: where the engine takes a document's bytes and answers with its text."),
   slots: z
     .int()
     .positive()

@@ -95,7 +95,15 @@ export interface EndpointSettings {
 }
 
 export type UpstreamKind = "openai" | "http" | "job" | "azure-di" | "comfyui";
-export type EngineName = "vllm" | "sglang" | "llama.cpp" | "tei" | "ollama" | "generic";
+export type EngineName =
+  | "vllm"
+  | "sglang"
+  | "llama.cpp"
+  | "tei"
+  | "ollama"
+  | "document-intelligence"
+  | "ocr"
+  | "generic";
 
 export interface UpstreamSettings {
   readonly id: string;
@@ -118,6 +126,8 @@ export interface UpstreamSettings {
   /** Lower-case names, without duplicates. */
   readonly forwardHeaders: readonly string[];
   readonly sseKeepaliveMs: number | null;
+  /** Where a plain OCR engine takes a document. */
+  readonly ocrPath: string;
   readonly endpoints: readonly EndpointSettings[];
 }
 

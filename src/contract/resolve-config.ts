@@ -107,7 +107,7 @@ export function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSetti
     models: [...new Set(catalogModel === null ? upstream.models : [...upstream.models, catalogModel])],
     catalogModel,
     kind: upstream.kind,
-    engine: upstream.engine,
+    engine: resolveEngine(upstream),
     limits,
     timeouts: resolveTimeouts(upstream.timeouts),
     retry: { retriesMax: upstream.retry.attempts, budgetRatio: upstream.retry.budget_percent / 100 },
@@ -123,9 +123,14 @@ export function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSetti
     engineKey: upstream.key_env === undefined ? null : secretOrNull(env[upstream.key_env]),
     forwardHeaders: [...new Set(upstream.forward_headers.map((name) => name.toLowerCase()))],
     sseKeepaliveMs: upstream.sse_keepalive_s === undefined ? null : seconds(upstream.sse_keepalive_s),
+    ocrPath: upstream.ocr_path,
     endpoints: resolveEndpoints(upstream.endpoints, limits.slots),
   };
 }
+
+/** Where nothing else is said, an upstream of documents is a container that speaks the service's own API. */
+const resolveEngine = ({ kind, engine }: UpstreamFile): UpstreamSettings["engine"] =>
+  kind === "azure-di" && engine === "generic" ? "document-intelligence" : engine;
 
 function resolveLimits(upstream: UpstreamFile): AdmissionLimits {
   const slots = upstream.slots ?? CATALOG_SLOTS;

@@ -12,6 +12,7 @@ import { loadStoredKeys, type KeyAdmin } from "./auth/admin-keys.ts";
 import { KeyLimiter } from "./auth/key-limits.ts";
 import { KeyRing } from "./auth/key-ring.ts";
 import { StoredKeys } from "./auth/stored-keys.ts";
+import { analyzerClient } from "./facades/azure/analyzer-client.ts";
 import { BufferBudget } from "./buffer-budget.ts";
 import type { AdmittedCall } from "./calls/admitted-call.ts";
 import { Dispatcher } from "./http/dispatcher.ts";
@@ -123,6 +124,7 @@ export class Gateway {
       random,
       log,
       client: this.#client,
+      clientFor: (settings) => analyzerClient(settings, this.#client, clock) ?? this.#client,
       metrics: this.#metrics,
     });
     this.#registry.apply(config.upstreams);
@@ -140,7 +142,6 @@ export class Gateway {
       wheel: this.#wheel,
       metrics: this.#metrics,
       tracer: this.#tracer,
-      client: this.#client,
       budget: this.#budget,
       limiter: new KeyLimiter(),
       calls: this.#calls,

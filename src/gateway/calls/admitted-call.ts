@@ -206,6 +206,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   }
 
   onInformational(status: number, rawHeaders: string[]): void {
+    if (status === 102) this.endpoint?.progressed(this.#deps.clock.mono()); // It says that it is at work.
     const headers = forwardResponseHeaders(rawHeaders, { mode: this.mode, keepContentLength: false });
     this.writer.sendInformational(status, headers);
   }
@@ -264,7 +265,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#span?.event("yardmaster.connect", this.#deps.clock.wall());
     const attempt = new Attempt(this);
     this.#attempt = attempt;
-    attempt.exchange = this.#deps.client.exchange(
+    attempt.exchange = this.#upstream.client.exchange(
       endpoint.target,
       buildUpstreamRequest(this.#upstream, endpoint, this.#request, this.#context, this.#span, {
         now: this.dispatchedAt,
