@@ -94,6 +94,30 @@ export interface EndpointSettings {
   readonly gpus: readonly string[];
 }
 
+export interface CacheSettings {
+  readonly ttlMs: number;
+  /** Of all kept answers of the upstream. */
+  readonly bytesMax: number;
+  /** Whether keys are given each other's answers. */
+  readonly shared: boolean;
+}
+
+/** A refusal of an engine that the same content will meet again. */
+export interface RefusalRule {
+  readonly status: number;
+  /** Null: whatever the refusal says. */
+  readonly code: string | null;
+}
+
+export interface IdempotencySettings {
+  readonly ttlMs: number;
+  readonly waitMs: number;
+  /** Of one answer. */
+  readonly bytesMax: number;
+  /** Of all kept answers together. */
+  readonly totalBytesMax: number;
+}
+
 export type UpstreamKind = "openai" | "http" | "job" | "azure-di" | "comfyui";
 export type EngineName =
   | "vllm"
@@ -128,6 +152,10 @@ export interface UpstreamSettings {
   readonly sseKeepaliveMs: number | null;
   /** Where a plain OCR engine takes a document. */
   readonly ocrPath: string;
+  /** Null: no answer is kept for others. */
+  readonly cache: CacheSettings | null;
+  readonly refusals: readonly RefusalRule[];
+  readonly refusalTtlMs: number;
   readonly endpoints: readonly EndpointSettings[];
 }
 
@@ -157,6 +185,9 @@ export interface GatewayConfig {
     readonly bodyIdleMs: number;
     readonly keepAliveMs: number;
   };
+  /** May hold a password. Null: the caches lie where the coordination does. */
+  readonly cacheRedisUrl: Secret | null;
+  readonly idempotency: IdempotencySettings;
   readonly auditEventsMax: number;
   readonly otel: { readonly endpoint: string; readonly serviceName: string } | null;
   /** Whether `/metrics` needs no key: as the file says, else only on loopback. */

@@ -69,6 +69,13 @@ export function resolveConfig(file: ConfigFile, env: Env, overrides: ConfigOverr
       bodyIdleMs: seconds(file.http.request_timeout_s),
       keepAliveMs: seconds(file.http.keep_alive_s),
     },
+    cacheRedisUrl: secretOrNull(file.cache_redis_url),
+    idempotency: {
+      ttlMs: seconds(file.idempotency.ttl_h * 3_600),
+      waitMs: seconds(file.idempotency.wait_s),
+      bytesMax: file.idempotency.max_bytes,
+      totalBytesMax: file.idempotency.total_max_bytes,
+    },
     auditEventsMax: file.audit.max,
     otel: file.otel === undefined ? null : { endpoint: file.otel.endpoint, serviceName: file.otel.service_name },
     metricsPublic: file.metrics.public ?? isLoopback(listen.host),
@@ -124,6 +131,12 @@ export function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSetti
     forwardHeaders: [...new Set(upstream.forward_headers.map((name) => name.toLowerCase()))],
     sseKeepaliveMs: upstream.sse_keepalive_s === undefined ? null : seconds(upstream.sse_keepalive_s),
     ocrPath: upstream.ocr_path,
+    cache:
+      upstream.cache === undefined
+        ? null
+        : { ttlMs: seconds(upstream.cache.ttl_s), bytesMax: upstream.cache.max_bytes, shared: upstream.cache.shared },
+    refusals: upstream.refusals.map(({ status, code }) => ({ status, code: code ?? null })),
+    refusalTtlMs: seconds(upstream.negative_ttl_s),
     endpoints: resolveEndpoints(upstream.endpoints, limits.slots),
   };
 }

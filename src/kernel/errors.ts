@@ -44,6 +44,7 @@ export const ERRORS = {
   IDEMPOTENCY_IN_PROGRESS: {
     http: 409,
     retry: "afterDelay",
+    retryAfter: true,
     meaning: "A request with this idempotency key is still running.",
   },
   BODY_TOO_LARGE: { http: 413, retry: "never", meaning: "The body is larger than `max_body_bytes`." },

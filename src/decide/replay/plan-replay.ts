@@ -49,7 +49,7 @@ export function planReplay(
   if (facts.idempotencyKey === null && cache === null && refusals.length === 0) return null;
   const asked = askedOf(facts);
   // Whoever sets a cache on an upstream of another kind (OCR, layout) says that its answers depend on the request alone.
-  const same = kind === "http" ? "always" : SAME_ANSWER[facts.path];
+  const same = kind === "http" || kind === "azure-di" ? "always" : SAME_ANSWER[facts.path];
   const cached = cache === null ? "off" : asked === "noStore" || same === undefined ? "bypass" : same;
   return {
     idempotencyKey: facts.idempotencyKey,

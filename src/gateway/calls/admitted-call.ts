@@ -74,7 +74,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   readonly #upstream: Upstream;
   readonly #metrics: UpstreamMetrics;
   readonly #span: RequestSpan | null;
-  readonly #onEnded: () => void;
+  readonly #onEnded: (outcome: RequestOutcome, empty: boolean) => void;
   readonly #answer: ClientAnswer;
   readonly #tries: CallTries;
   readonly #clock: CallClock;
@@ -90,7 +90,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     upstream: Upstream,
     request: PreparedRequest,
     span: RequestSpan | null,
-    onEnded: () => void,
+    onEnded: (outcome: RequestOutcome, empty: boolean) => void,
   ) {
     const now = deps.clock.mono();
     this.#deps = deps;
@@ -368,8 +368,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     if (ending.send === "end") this.writer.end(trailers);
     else if (ending.send === "cut") this.writer.breakOff(null);
     else this.#answer.breakOff("UPSTREAM_ERROR", `the engine broke off: ${message}`, verdict, error?.completeFraming);
-    if (ending.good && verdict.finishSeen && !verdict.contentSeen) this.#metrics.emptyAnswers.inc();
-    if (ending.good) this.#end("ok", null);
+    if (ending.good) this.#end("ok", null, false, verdict.finishSeen && !verdict.contentSeen);
     else this.#endTruncated(message);
   }
 
@@ -419,9 +418,10 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#end("client_aborted", "CLIENT_CLOSED", true);
   };
 
-  #end(outcome: RequestOutcome, code: ErrorCode | null, aborted = false): void {
+  #end(outcome: RequestOutcome, code: ErrorCode | null, aborted = false, empty = false): void {
     if (this.#phase === "over") return;
     this.#phase = "over";
+    if (empty) this.#metrics.emptyAnswers.inc();
     this.#clock.stop();
     this.#context.res.onGone = null;
     this.#hold.release(aborted);
@@ -449,7 +449,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       this.#upstream.settings.timeouts.writeStallMs,
       this.#metrics.clientStalls,
     );
-    this.#onEnded();
+    this.#onEnded(outcome, empty);
   }
 
   #freeBody(): void {
@@ -466,7 +466,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       this.#attempt?.abandon();
       this.#usage = verdict.usage;
       this.writer.end([]);
-      this.#end("ok", null, true);
+      this.#end("ok", null, true, !verdict.contentSeen);
       return;
     }
     if (limit !== "clientStalled") {
