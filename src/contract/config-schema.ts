@@ -324,6 +324,10 @@ export const configFile = z.strictObject({
   max_connections: z.int().positive().default(16_000).describe("Client connections at once."),
   drain_s: z.number().min(0).max(86_400).default(300).describe("How long running answers may go on after SIGTERM."),
   endpoint_header: z.boolean().default(true).describe("Whether answers carry `x-yardmaster-endpoint`."),
+  client_server: z
+    .enum(["net", "http"])
+    .default("net")
+    .describe("HTTP server towards the clients: our own, or Node's `http`."),
   upstream_client: z
     .enum(["net", "undici"])
     .default("net")

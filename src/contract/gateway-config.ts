@@ -178,6 +178,7 @@ export interface GatewayConfig {
   readonly drainMs: number;
   /** Whether answers carry `x-yardmaster-endpoint`. */
   readonly endpointHeader: boolean;
+  readonly clientServer: "net" | "http";
   readonly upstreamClient: "net" | "undici";
   readonly http: {
     readonly headersTimeoutMs: number;

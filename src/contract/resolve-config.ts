@@ -63,6 +63,7 @@ export function resolveConfig(file: ConfigFile, env: Env, overrides: ConfigOverr
     maxConnections: file.max_connections,
     drainMs: seconds(file.drain_s),
     endpointHeader: file.endpoint_header,
+    clientServer: file.client_server,
     upstreamClient: file.upstream_client,
     http: {
       headersTimeoutMs: seconds(file.http.headers_timeout_s),

@@ -17,8 +17,10 @@ import { BufferBudget } from "./buffer-budget.ts";
 import type { AdmittedCall } from "./calls/admitted-call.ts";
 import type { CallDeps } from "./calls/call-deps.ts";
 import { Dispatcher } from "./http/dispatcher.ts";
-import { EdgeServer } from "./http/edge-server.ts";
+import type { EdgeHandlers, EdgeServer } from "./http/edge-port.ts";
 import { InferenceHandler } from "./http/inference-handler.ts";
+import { NetEdgeServer } from "./http/net-edge-server.ts";
+import { NodeEdgeServer } from "./http/node-edge-server.ts";
 import { OwnRoutes } from "./http/own-routes.ts";
 import { LoopWatch } from "./loop-watch.ts";
 import { ReplayDesk } from "./replay/replay-desk.ts";
@@ -152,7 +154,7 @@ export class Gateway {
       loopSheds: (requestClass) => this.#loopWatch.sheds(requestClass),
     });
     const dispatcher = this.#makeDispatcher(this.#makeOwnRoutes(opened.metricsRegistry));
-    this.#edge = new EdgeServer(dispatcher, config.http, config.maxConnections);
+    this.#edge = makeEdge(config, dispatcher, clock);
     this.#collectMetrics();
   }
 
@@ -281,6 +283,12 @@ export class Gateway {
     await Promise.all([this.#audit.close(), this.#tracer.close()]);
     log.info("gateway.stopped", { cut });
   }
+}
+
+function makeEdge({ clientServer, http, maxConnections }: GatewayConfig, to: EdgeHandlers, clock: Clock): EdgeServer {
+  return clientServer === "net"
+    ? new NetEdgeServer(to, clock, http, maxConnections)
+    : new NodeEdgeServer(to, http, maxConnections);
 }
 
 async function makeClient(config: GatewayConfig, clock: Clock, wheel: TimerWheel): Promise<UpstreamClient> {
