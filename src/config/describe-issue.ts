@@ -27,7 +27,6 @@ const NEVER_SHOWN: ReadonlySet<string | number> = new Set([
   "hash",
   "key_env",
   "redis_url",
-  "cache_redis_url",
   "database_url",
   "url",
   "endpoint",

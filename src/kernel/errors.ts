@@ -44,7 +44,6 @@ export const ERRORS = {
   IDEMPOTENCY_IN_PROGRESS: {
     http: 409,
     retry: "afterDelay",
-    retryAfter: true,
     meaning: "A request with this idempotency key is still running.",
   },
   BODY_TOO_LARGE: { http: 413, retry: "never", meaning: "The body is larger than `max_body_bytes`." },
@@ -118,6 +117,18 @@ export const ERRORS = {
     http: 504,
     retry: "afterDelay",
     meaning: "The engine sent no first event in time, fell silent, or the total time was spent.",
+  },
+  STORE_UNAVAILABLE: {
+    http: 503,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning: "The control plane's database did not answer in time. Running engines and requests go on without it.",
+  },
+  STORE_REFUSED: {
+    http: 500,
+    retry: "never",
+    meaning:
+      "The control plane's database is damaged, or not one of this program's. Exit code 1, with the way back in words.",
   },
   CONFIG_INVALID: {
     http: 500,

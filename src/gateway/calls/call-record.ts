@@ -26,8 +26,6 @@ export interface CallFacts {
   readonly span: RequestSpan | null;
   /** Refused because the gateway itself had too much to do. */
   readonly shed?: boolean;
-  /** Answered from memory, without an engine. */
-  readonly from?: "idempotent" | "cache";
 }
 
 /** The one audit event, the metrics and the end of the span of a request. */
@@ -55,8 +53,8 @@ export function recordCall(deps: CallDeps, context: RequestContext, facts: CallF
     bytesIn: facts.bytesIn,
     bytesOut: facts.bytesOut,
     attempts: facts.attempts,
-    idempotentReplay: facts.from === "idempotent",
-    cacheHit: facts.from === "cache",
+    idempotentReplay: false,
+    cacheHit: false,
     shed: facts.shed === true,
     overflow: null,
   };
@@ -75,7 +73,7 @@ function countCall(metrics: GatewayMetrics, event: AuditEvent, usage: TokenUsage
   }
   metrics.bytesIn.inc(event.bytesIn);
   metrics.bytesOut.inc(event.bytesOut);
-  if (event.outcome !== "ok" || event.upstream === null || event.idempotentReplay || event.cacheHit) return;
+  if (event.outcome !== "ok" || event.upstream === null) return;
   if (usage === null || (usage.prompt === null && usage.completion === null)) {
     ofUpstream.usageUnknown.inc();
     return;

@@ -1,0 +1,118 @@
+import { randomUUID } from "node:crypto";
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { dirname } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+
+// The control plane's database as a file.
+// Invariants:
+//   F1. A file under the final name has been a whole database since the moment it got the name: a new one is made under another
+//       name first. So an empty, short or broken file is damage, and never taken for a fresh start.
+//   F2. Beside it lies a marker from the first start on. A database that has gone is told by it, and not made anew.
+//   F3. Nothing here repairs or removes a database: that is the operator's choice, and the message says how.
+
+/** "YMCP": a file that another program made is refused instead of written to. */
+const APPLICATION_ID = 0x594d4350;
+
+export const markerOf = (path: string): string => `${path}.made`;
+export const backupOf = (path: string): string => `${path}.backup`;
+
+const quoted = (path: string): string => `'${path.replaceAll("'", "'\\''")}'`;
+
+/** What an operator types to go back to the last backup; the damaged files are kept. */
+export const restoreCommand = (path: string): string => {
+  const [file, kept] = [quoted(path), quoted(`${path}.damaged`)];
+  const side = ["-wal", "-shm"].map((ending) => quoted(`${path}${ending}`)).join(" ");
+  return `mv -f ${file} ${kept} 2>/dev/null; rm -f ${side}; cp ${quoted(backupOf(path))} ${file}`;
+};
+
+function refusal(path: string, what: string): Error {
+  const way = existsSync(backupOf(path))
+    ? `go back to the last backup with: ${restoreCommand(path)}`
+    : `there is no backup; to begin with an empty database, move ${path} and ${markerOf(path)} away`;
+  return new Error(`${path}: ${what}; nothing was changed. With the control plane stopped, ${way}`);
+}
+
+/** Throws in words when the file is damaged, gone, not ours, or can't be written. */
+export function openSqliteFile(
+  path: string,
+  options: { readonly check: boolean; readonly busyMs: number },
+): DatabaseSync {
+  if (!existsSync(path)) makeFile(path);
+  if (statSync(path).size === 0) throw refusal(path, "the database file is empty");
+  let db: DatabaseSync | undefined;
+  try {
+    db = new DatabaseSync(path, { timeout: options.busyMs });
+    if (options.check) checkFile(db, path);
+    // FULL: a commit that was told survives the machine's own end.
+    db.exec("PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF");
+    return db;
+  } catch (error) {
+    db?.close();
+    throw describe(error, path);
+  }
+}
+
+function makeFile(path: string): void {
+  if (existsSync(markerOf(path))) throw refusal(path, "the database file is gone");
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  const fresh = `${path}.${randomUUID()}.new`;
+  closeSync(openSync(fresh, "wx", 0o600));
+  const db = new DatabaseSync(fresh);
+  try {
+    // The mode is part of the file: connections that open it at once have nothing to switch.
+    db.exec(
+      `PRAGMA journal_mode = WAL; PRAGMA application_id = ${APPLICATION_ID}; CREATE TABLE ym_file (made INTEGER); DROP TABLE ym_file`,
+    );
+  } finally {
+    db.close();
+  }
+  // A link, unlike a rename, takes no name that another process was faster to take: its file is the one then.
+  try {
+    linkSync(fresh, path);
+  } catch (error) {
+    if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
+  }
+  rmSync(fresh);
+  writeFileSync(
+    markerOf(path),
+    "A control plane's database lies beside this file. See the manual page on the control plane.\n",
+    {
+      mode: 0o600,
+    },
+  );
+}
+
+const pragma = (db: DatabaseSync, name: string): unknown => Object.values(db.prepare(`PRAGMA ${name}`).get() ?? {})[0];
+
+function checkFile(db: DatabaseSync, path: string): void {
+  if (pragma(db, "application_id") !== APPLICATION_ID)
+    throw refusal(path, "the file is no control plane's database, or its head is damaged");
+  const findings = db.prepare("PRAGMA integrity_check(5)").all();
+  const [first] = findings.map((row) => String(Object.values(row)[0]));
+  if (first !== "ok") throw refusal(path, `the database is damaged: ${first ?? "the check told nothing"}`);
+  // A file that can be read but not written would fail at the first renewal of the lease.
+  db.exec("BEGIN IMMEDIATE; ROLLBACK");
+  chmodSync(path, 0o600);
+}
+
+const SQLITE_CORRUPT = 11;
+const SQLITE_NOTADB = 26;
+
+function describe(error: unknown, path: string): unknown {
+  const code = error instanceof Error && "errcode" in error ? Number(error.errcode) & 0xff : undefined;
+  if (code === SQLITE_CORRUPT || code === SQLITE_NOTADB)
+    return refusal(path, `the database is damaged: ${error instanceof Error ? error.message : ""}`);
+  return code === undefined
+    ? error
+    : new Error(`${path}: can't be used: ${error instanceof Error ? error.message : ""}`);
+}

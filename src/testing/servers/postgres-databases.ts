@@ -1,0 +1,44 @@
+import { Client } from "pg";
+import { startPostgres } from "./postgres-server.ts";
+import type { TestServer } from "./server-process.ts";
+
+/** One server, and an empty database of its own for each test. */
+export interface PostgresDatabases extends AsyncDisposable {
+  readonly server: TestServer;
+  /** URL of a new, empty database. */
+  create(): Promise<string>;
+  /** Runs one statement as the owner, for what a fault does. */
+  run(url: string, text: string): Promise<readonly Record<string, unknown>[]>;
+}
+
+export async function startPostgresDatabases(extraArgs: readonly string[] = []): Promise<PostgresDatabases> {
+  const server = await startPostgres(extraArgs);
+  const prefix = `ym_test_${process.pid}_`;
+  const made: string[] = [];
+  const run = async (url: string, text: string): Promise<readonly Record<string, unknown>[]> => {
+    const client = new Client({ connectionString: url });
+    await client.connect();
+    try {
+      return (await client.query<Record<string, unknown>>(text)).rows;
+    } finally {
+      await client.end();
+    }
+  };
+  return {
+    server,
+    run,
+    create: async () => {
+      const name = `${prefix}${made.length}`;
+      made.push(name);
+      await run(server.url, `CREATE DATABASE ${name}`);
+      const url = new URL(server.url);
+      url.pathname = `/${name}`;
+      return url.href;
+    },
+    [Symbol.asyncDispose]: async () => {
+      // A server that is not the test's own is left as it was.
+      for (const name of made) await run(server.url, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
+      await server.close();
+    },
+  };
+}
