@@ -42,13 +42,15 @@ async function commandsFor(word: string | undefined): Promise<readonly Command[]
   switch (word) {
     case "gateway":
       return [(await import("./up/gateway-role.ts")).gatewayRole(ports)];
+    case "agent":
+      return [(await import("./up/agent-role.ts")).agentRole(ports)];
     case "sim-engine":
       return [(await import("./up/sim-engine-role.ts")).simEngineRole(ports)];
     case "up":
       return [(await import("./up/up-role.ts")).upRole(ports)];
     default: {
       const [roles, cli, audit] = await Promise.all([
-        Promise.all(["up", "gateway", "sim-engine"].map(commandsFor)),
+        Promise.all(["up", "gateway", "agent", "sim-engine"].map(commandsFor)),
         import("./cli/commands.ts"),
         import("./cli/ctl-audit.ts"),
       ]);

@@ -1,3 +1,4 @@
+import { isSafeControlUrl, parseControlUrl } from "../contract/agent-schema.ts";
 import { isLoopback, parseListen } from "../contract/listen-address.ts";
 import { parseEndpointUrl } from "../contract/resolve-config.ts";
 import type { ConfigOverrides, Env } from "../contract/resolve-config.ts";
@@ -15,6 +16,7 @@ export function crossCheck(raw: unknown, env: Env, overrides: ConfigOverrides): 
     ...checkCoordination(raw),
     ...checkSizes(raw),
     ...checkModelNames(raw),
+    ...checkControlUrls(raw),
     ...checkSharedEndpoints(raw),
     ...checkDuplicates(raw, ["upstreams"], "id", "an upstream with this id exists already"),
     ...listAt(raw, ["upstreams"]).flatMap((upstream, index) => checkUpstream(raw, upstream, ["upstreams", index], env)),
@@ -38,6 +40,7 @@ function checkSharedEndpoints(raw: unknown): Finding[] {
 }
 
 function checkUpstreamsPresent(raw: unknown, overrides: ConfigOverrides): Finding[] {
+  if (overrides.gateway === false) return [];
   if (typeof raw !== "object" || raw === null || Array.isArray(raw)) return [];
   if (!("upstreams" in raw))
     return [
@@ -49,6 +52,21 @@ function checkUpstreamsPresent(raw: unknown, overrides: ConfigOverrides): Findin
     ];
   const nothing = Array.isArray(raw.upstreams) && raw.upstreams.length === 0 && overrides.standIn !== true;
   return nothing ? [warning(["upstreams"], "is empty: every request will be answered 404")] : [];
+}
+
+/** Over a link pass the node's credential and the keys of its engines. */
+function checkControlUrls(raw: unknown): Finding[] {
+  return listAt(raw, ["agent", "control"]).flatMap((value, index) => {
+    const url = typeof value === "string" ? parseControlUrl(value) : null;
+    if (url === null || isSafeControlUrl(url)) return [];
+    return [
+      mistake(
+        ["agent", "control", index],
+        "`ws://` is for loopback only",
+        "use wss://, and `ca_file` for your own certificates",
+      ),
+    ];
+  });
 }
 
 function checkAccess(raw: unknown, overrides: ConfigOverrides): Finding[] {

@@ -1,4 +1,4 @@
-import { configFile } from "../contract/config-schema.ts";
+import { configFile, configFileWithoutGateway } from "../contract/config-schema.ts";
 import type { ConfigFile } from "../contract/config-schema.ts";
 import { resolveConfig } from "../contract/resolve-config.ts";
 import type { ConfigOverrides, Env, GatewayConfig } from "../contract/resolve-config.ts";
@@ -22,7 +22,7 @@ export const CONFIG_BYTES_MAX = 1_048_576;
 /** All mistakes at once. No environment variable's value and no secret is in any message. */
 export function parseConfigText(text: string, source: string, env: Env, overrides: ConfigOverrides = {}): LoadedConfig {
   const checked = checkYaml(text, source, {
-    schema: configFile,
+    schema: overrides.gateway === false ? configFileWithoutGateway : configFile,
     env,
     findingsOf: (raw) => crossCheck(raw, env, overrides),
     bytesMax: CONFIG_BYTES_MAX,

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { agentSection } from "./agent-schema.ts";
 import { parseListen } from "./listen-address.ts";
 import { REQUEST_CLASSES } from "./request-class.ts";
 import { ROLES } from "./roles.ts";
@@ -297,8 +298,12 @@ export const configFile = z.strictObject({
       public: z.boolean().optional().describe("Whether `/metrics` needs no key. Absent: only on loopback."),
     })
     .prefault({}),
+  agent: agentSection.optional().describe("For `yardmaster agent`. Absent: the defaults."),
   upstreams: z.array(upstreamConfig).max(10_000).describe("What requests are sent to. `[]` if there is nothing yet."),
 });
+
+/** For a role that serves no upstreams, and does not ask for them. */
+export const configFileWithoutGateway = configFile.extend({ upstreams: configFile.shape.upstreams.default([]) });
 
 export type ConfigFile = z.output<typeof configFile>;
 export type UpstreamFile = z.output<typeof upstreamConfig>;

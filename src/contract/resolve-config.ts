@@ -36,6 +36,8 @@ export interface ConfigOverrides {
   readonly dataDir?: string | undefined;
   /** Something serves requests where the file names no upstream. */
   readonly standIn?: boolean;
+  /** False for a role that serves no upstreams: the file need not name any. */
+  readonly gateway?: boolean;
 }
 
 /** Slots of an upstream that takes its endpoints from the catalog and names none itself. */

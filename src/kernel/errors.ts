@@ -46,7 +46,51 @@ export const ERRORS = {
     retry: "afterDelay",
     meaning: "A request with this idempotency key is still running.",
   },
+  STALE_EPOCH: {
+    http: 409,
+    retry: "never",
+    meaning: "A command of a leader that has been replaced; the agent has seen a higher epoch.",
+  },
+  EPOCH_CONFLICT: {
+    http: 409,
+    retry: "never",
+    meaning: "Two control planes hold one epoch number; the agent obeys the first that it saw.",
+  },
+  CLUSTER_MISMATCH: { http: 409, retry: "never", meaning: "The node belongs to another cluster." },
+  NOT_LEADING: {
+    http: 409,
+    retry: "never",
+    meaning: "A command from a control plane that does not lead on this link.",
+  },
+  EXPIRED: {
+    http: 409,
+    retry: "never",
+    meaning: "A command that came, or was to be carried out, after its time. The leader's next pass decides anew.",
+  },
+  REPLAYED: { http: 409, retry: "never", meaning: "A command whose number was used before under the same epoch." },
+  STALE_GENERATION: {
+    http: 409,
+    retry: "never",
+    meaning: "A command about an older generation of a replica, or about one that was stopped here.",
+  },
+  SHARD_BUSY: {
+    http: 409,
+    retry: "afterDelay",
+    meaning: "An older generation of the replica still runs on the node, or has not ended yet.",
+  },
+  LAUNCH_REFUSED: {
+    http: 422,
+    retry: "never",
+    meaning:
+      "The node does not start this profile: a flag, variable or program that it does not allow, or cards that it lacks.",
+  },
+  SHARD_UNKNOWN: { http: 404, retry: "never", meaning: "The node has no such replica." },
   BODY_TOO_LARGE: { http: 413, retry: "never", meaning: "The body is larger than `max_body_bytes`." },
+  AGENT_BUSY: {
+    http: 503,
+    retry: "afterDelay",
+    meaning: "The agent has more commands waiting, or more engines, than it takes.",
+  },
   URI_TOO_LONG: { http: 414, retry: "never", meaning: "The request target is longer than 8 KiB." },
   EXPECTATION_FAILED: { http: 417, retry: "never", meaning: "`Expect` asks for something other than 100-continue." },
   IDEMPOTENCY_MISMATCH: {

@@ -13,6 +13,8 @@ export interface SimEngineEnv {
   /** Aborted on SIGTERM. */
   readonly signal: AbortSignal;
   readonly version?: string;
+  /** Asked of every inference; none when not given. */
+  readonly apiKey?: string | undefined;
 }
 
 export const SIM_ENGINE_USAGE = `usage: yardmaster sim-engine [flags]
@@ -23,6 +25,7 @@ export const SIM_ENGINE_USAGE = `usage: yardmaster sim-engine [flags]
   --prefill-tps N            prompt tokens a second of one slot, 0 for no time; default 5000
   --decode-tps N             output tokens a second of one slot, 0 for as fast as possible; default 50
   --seed N                   default 1
+With YARDMASTER_SIM_KEY in the environment, its value is the key that clients must send.
 `;
 
 type SimArgumentsOk = Omit<SimEngineOptions, "clock" | "host" | "port"> & ListenAddress;
@@ -80,7 +83,8 @@ export async function serveSimEngine(argv: readonly string[], env: SimEngineEnv)
   const { options } = parsed;
   let engine;
   try {
-    engine = await startSimEngine({ ...options, clock: env.clock });
+    const key = env.apiKey === undefined ? {} : { apiKey: env.apiKey };
+    engine = await startSimEngine({ ...options, ...key, clock: env.clock });
   } catch (error) {
     env.stderr.write(
       `yardmaster sim-engine: can't listen on ${formatListen(options)}: ${error instanceof Error ? error.message : String(error)}\n`,

@@ -13,5 +13,6 @@ export const simEngineRole = (ports: () => ProcessPorts): Command => ({
       stderr: { write: (text) => io.err(text) },
       signal: ports().stop,
       version: ports().version,
+      apiKey: io.env["YARDMASTER_SIM_KEY"],
     }),
 });

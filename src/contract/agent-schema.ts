@@ -1,0 +1,95 @@
+import { z } from "zod";
+import { isLoopback } from "./listen-address.ts";
+
+/** The agent's part of the configuration file. */
+
+const HOST = /^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45})$/;
+const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/;
+const text = z.string().min(1).max(4_096);
+const absolute = text.regex(/^\//, "use an absolute path");
+const program = z.array(text).nonempty().max(16);
+
+/** A WebSocket address without user, password, path, query or fragment; null for anything else. */
+export function parseControlUrl(value: string): URL | null {
+  const url = URL.parse(value);
+  if (url === null || (url.protocol !== "ws:" && url.protocol !== "wss:")) return null;
+  const bare = url.username === "" && url.password === "" && url.search === "" && url.hash === "";
+  return bare && (url.pathname === "/" || url.pathname === "") ? url : null;
+}
+
+/** Plain text is for loopback alone: the credential, and the keys of engines, pass over it. */
+export const isSafeControlUrl = (url: URL): boolean =>
+  url.protocol === "wss:" || isLoopback(url.hostname.replace(/^\[|\]$/g, ""));
+
+const PORTS = /^(\d{1,5})-(\d{1,5})$/;
+export function parsePortRange(value: string): { readonly first: number; readonly last: number } | null {
+  const match = PORTS.exec(value);
+  const [first, last] = [Number(match?.[1]), Number(match?.[2])];
+  return match !== null && first >= 1 && first <= last && last <= 65_535 ? { first, last } : null;
+}
+
+export const agentSection = z.strictObject({
+  name: z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/, "use 1 to 64 letters, digits or ._-, starting with a letter or digit")
+    .optional()
+    .describe("Name of the node. Absent: the host name."),
+  control: z
+    .array(z.string().refine((value) => parseControlUrl(value) !== null, "use ws://HOST:PORT or wss://HOST:PORT"))
+    .nonempty()
+    .max(16)
+    .default(["ws://127.0.0.1:8300"])
+    .describe("Control planes to dial; they tell of further ones. `wss://` elsewhere than on loopback."),
+  token_env: z
+    .string()
+    .regex(VARIABLE)
+    .default("YARDMASTER_TOKEN")
+    .describe("Environment variable with the one-time token; needed until the node is enrolled."),
+  ca_file: text
+    .optional()
+    .describe("Certificates that `wss://` control planes are checked against, over the system's."),
+  address: z
+    .string()
+    .regex(HOST, "use a host name or an IP address")
+    .refine((host) => host !== "0.0.0.0" && host !== "::", "name one address: engines are not opened on all of them")
+    .default("127.0.0.1")
+    .describe(
+      "Where engines listen, and gateways reach them. Another machine's gateways need the node's private address.",
+    ),
+  labels: z
+    .record(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$/), z.string().max(256))
+    .default({})
+    .describe("Labels of the node, for `nodes.require` and `nodes.avoid` of models."),
+  fabric: z
+    .string()
+    .min(1)
+    .max(128)
+    .optional()
+    .describe("Interconnect that replicas over several nodes share. Absent: the NVLink domain, where there is one."),
+  nvidia_smi: text
+    .optional()
+    .describe("What to ask for NVIDIA cards. Absent: `nvidia-smi` on the path, if it is there."),
+  amd_smi: text.optional().describe("What to ask for AMD cards. Absent: `amd-smi` on the path, if it is there."),
+  weights_dir: text.default("data/weights").describe("Folder of the weights; relative sources are looked for in it."),
+  engine_ports: z
+    .string()
+    .refine((value) => parsePortRange(value) !== null, "use FIRST-LAST, such as 18000-18999")
+    .default("18000-18999")
+    .describe("Ports that engines get."),
+  commands: z
+    .array(absolute)
+    .max(1_000)
+    .default([])
+    .describe("Programs that `command` profiles may start, by absolute path."),
+  programs: z
+    .strictObject({
+      vllm: program.optional().describe("Absent: `[vllm]`."),
+      sglang: program.optional().describe("Absent: `[python3, -m, sglang.launch_server]`."),
+      "llama.cpp": program.optional().describe("Absent: `[llama-server]`."),
+      tei: program.optional().describe("Absent: `[text-embeddings-router]`."),
+    })
+    .prefault({})
+    .describe("Program and leading arguments of each engine, where they are not what the path finds."),
+});
+
+export type AgentSection = z.output<typeof agentSection>;
