@@ -46,7 +46,7 @@ file is read, so a variable can't add keys. A value that is one reference and no
 Inside \`[ ]\` and \`{ }\` a reference needs quotes.
 
 The file is read again when it changes and on SIGHUP. A valid one is in force for new requests at once; an invalid one is refused with
-a log line, and the old one stays. \`listen\`, \`data_dir\`, \`coordination\`, \`redis_url\`, \`coordination_timeout_ms\`, \`lease_ttl_s\`, \`key_prefix\`, \`database_url\`, \`upstream_client\`, \`otel\`, \`audit\`,
+a log line, and the old one stays. \`listen\`, \`data_dir\`, \`coordination\`, \`redis_url\`, \`coordination_timeout_ms\`, \`lease_ttl_s\`, \`key_prefix\`, \`database_url\`, \`client_server\`, \`upstream_client\`, \`otel\`, \`audit\`,
 \`http.headers_timeout_s\` and \`http.keep_alive_s\` wait for the next start.
 
 ${sections.join("\n")}`;

@@ -27,6 +27,7 @@ const NEVER_SHOWN: ReadonlySet<string | number> = new Set([
   "hash",
   "key_env",
   "redis_url",
+  "cache_redis_url",
   "database_url",
   "url",
   "endpoint",

@@ -36,7 +36,8 @@ export function parseConfigText(text: string, source: string, env: Env, override
 /** Group or others may read. */
 const SHARED_READ = 0o044;
 /** scheme://user:password@ or scheme://:password@ in the text itself; one that comes from the environment is not in the file. */
-const PASSWORD_IN_URL = /^\s*(?:redis_url|database_url)\s*:\s*["']?[a-z]+:\/\/[^\s@/]*:(?!\$\{)[^\s@/]+@/m;
+const PASSWORD_IN_URL =
+  /^\s*(?:redis_url|cache_redis_url|database_url)\s*:\s*["']?[a-z]+:\/\/[^\s@/]*:(?!\$\{)[^\s@/]+@/m;
 
 /** Reads the file and parses it. A file that can't be read is a mistake like another. */
 export async function loadConfigFile(path: string, env: Env, overrides: ConfigOverrides = {}): Promise<LoadedConfig> {

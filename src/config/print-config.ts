@@ -12,6 +12,7 @@ export function effectiveFile(file: ConfigFile, config: GatewayConfig): ConfigFi
     listen: formatListen(config.listen),
     data_dir: config.dataDir,
     ...(file.redis_url === undefined ? {} : { redis_url: maskUrl(file.redis_url) }),
+    ...(file.cache_redis_url === undefined ? {} : { cache_redis_url: maskUrl(file.cache_redis_url) }),
     ...(file.database_url === undefined ? {} : { database_url: maskUrl(file.database_url) }),
     metrics: { public: config.metricsPublic },
     upstreams: file.upstreams.map((upstream, index) => {

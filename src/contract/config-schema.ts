@@ -11,6 +11,8 @@ import { ROLES } from "./roles.ts";
 
 export const CONFIG_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 const id = z.string().regex(CONFIG_ID, "use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit");
+/** Refusals that say something of the moment or of the asker, not of the content. */
+const PASSING_REFUSALS: ReadonlySet<number> = new Set([401, 407, 408, 409, 425, 429, 499]);
 const seconds = z.number().positive().max(86_400);
 const httpUrl = z.string().refine((text) => {
   const url = URL.parse(text);
@@ -96,9 +98,16 @@ export const upstreamConfig = z.strictObject({
     .default("openai")
     .describe("What the upstream speaks. `job`, `azure-di` and `comfyui` are refused in this version."),
   engine: z
-    .enum(["vllm", "sglang", "llama.cpp", "tei", "ollama", "generic"])
+    .enum(["vllm", "sglang", "llama.cpp", "tei", "ollama", "document-intelligence", "ocr", "generic"])
     .default("generic")
-    .describe("Which engine runs there: picks health check, metric names and error shapes."),
+    .describe(
+      "Which engine runs there: picks health check, metric names and error shapes. With `kind: azure-di`: `document-intelligence` (the default: a container or service with that API) or `ocr` (any OCR engine that takes a document by POST).",
+    ),
+  ocr_path: z
+    .string()
+    .regex(/^\/[\x21-\x7e]*$/, "use a path that begins with /")
+    .default("/ocr")
+    .describe("With `engine: ocr`: where the engine takes a document's bytes and answers with its text."),
   slots: z
     .int()
     .positive()
@@ -193,6 +202,50 @@ export const upstreamConfig = z.strictObject({
     .describe(
       "Send an SSE comment to a waiting streaming client at this interval. Absent: the stream's bytes are the engine's.",
     ),
+  cache: z
+    .strictObject({
+      ttl_s: z.number().positive().max(2_592_000).describe("How long an answer is given again."),
+      max_bytes: z
+        .int()
+        .positive()
+        .default(67_108_864)
+        .describe("Kept answers of this upstream together; the least recently used leave first."),
+      shared: z
+        .boolean()
+        .default(false)
+        .describe("Keys are given each other's answers. Otherwise each key is given only its own."),
+    })
+    .optional()
+    .describe("Give the answer again to equal requests that ask for the same answer each time. Absent: never."),
+  refusals: z
+    .array(
+      z.strictObject({
+        status: z
+          .int()
+          .min(400)
+          .max(499)
+          .refine(
+            (status) => !PASSING_REFUSALS.has(status),
+            "use a status that the same content will meet again; 401, 407, 408, 409, 425, 429 and 499 pass",
+          )
+          .describe("Status of the engine's refusal."),
+        code: z
+          .string()
+          .min(1)
+          .max(128)
+          .optional()
+          .describe("`code` or `type` in the refusal's JSON. Absent: any refusal of this status."),
+      }),
+    )
+    .max(32)
+    .default([])
+    .describe("Refusals of the engine that will not change: the same content is refused again without asking it."),
+  negative_ttl_s: z
+    .number()
+    .positive()
+    .max(86_400)
+    .default(5)
+    .describe("How long a refusal named in `refusals` is remembered."),
   endpoints: z.array(endpointConfig).max(4096).default([]).describe("The running engines behind the upstream."),
 });
 
@@ -272,6 +325,10 @@ export const configFile = z.strictObject({
   max_connections: z.int().positive().default(16_000).describe("Client connections at once."),
   drain_s: z.number().min(0).max(86_400).default(300).describe("How long running answers may go on after SIGTERM."),
   endpoint_header: z.boolean().default(true).describe("Whether answers carry `x-yardmaster-endpoint`."),
+  client_server: z
+    .enum(["net", "http"])
+    .default("net")
+    .describe("HTTP server towards the clients: our own, or Node's `http`."),
   upstream_client: z
     .enum(["net", "undici"])
     .default("net")
@@ -285,6 +342,34 @@ export const configFile = z.strictObject({
       keep_alive_s: seconds.default(75).describe("How long an idle client connection is kept."),
     })
     .prefault({}),
+  cache_redis_url: z
+    .string()
+    .regex(/^rediss?:\/\/./, "use a redis:// or rediss:// URL")
+    .optional()
+    .describe("A Redis or database of its own for the upstreams' caches. Absent: that of `coordination`, or memory."),
+  idempotency: z
+    .strictObject({
+      ttl_h: z.number().positive().max(8_760).default(24).describe("How long the answer to a key is given again."),
+      wait_s: z
+        .number()
+        .min(0)
+        .max(3_600)
+        .default(30)
+        .describe("How long a request waits for another one with its key before it is told 409."),
+      max_bytes: z
+        .int()
+        .positive()
+        .max(536_870_912)
+        .default(8_388_608)
+        .describe("A larger answer is not kept: its key does not protect it."),
+      total_max_bytes: z
+        .int()
+        .positive()
+        .default(1_073_741_824)
+        .describe("Kept answers together, in the database or in Redis; the oldest leave first."),
+    })
+    .prefault({})
+    .describe("Requests with an `Idempotency-Key`."),
   audit: z.strictObject({ max: z.int().positive().default(100_000).describe("Events kept.") }).prefault({}),
   otel: z
     .strictObject({

@@ -94,8 +94,40 @@ export interface EndpointSettings {
   readonly gpus: readonly string[];
 }
 
+export interface CacheSettings {
+  readonly ttlMs: number;
+  /** Of all kept answers of the upstream. */
+  readonly bytesMax: number;
+  /** Whether keys are given each other's answers. */
+  readonly shared: boolean;
+}
+
+/** A refusal of an engine that the same content will meet again. */
+export interface RefusalRule {
+  readonly status: number;
+  /** Null: whatever the refusal says. */
+  readonly code: string | null;
+}
+
+export interface IdempotencySettings {
+  readonly ttlMs: number;
+  readonly waitMs: number;
+  /** Of one answer. */
+  readonly bytesMax: number;
+  /** Of all kept answers together. */
+  readonly totalBytesMax: number;
+}
+
 export type UpstreamKind = "openai" | "http" | "job" | "azure-di" | "comfyui";
-export type EngineName = "vllm" | "sglang" | "llama.cpp" | "tei" | "ollama" | "generic";
+export type EngineName =
+  | "vllm"
+  | "sglang"
+  | "llama.cpp"
+  | "tei"
+  | "ollama"
+  | "document-intelligence"
+  | "ocr"
+  | "generic";
 
 export interface UpstreamSettings {
   readonly id: string;
@@ -118,6 +150,12 @@ export interface UpstreamSettings {
   /** Lower-case names, without duplicates. */
   readonly forwardHeaders: readonly string[];
   readonly sseKeepaliveMs: number | null;
+  /** Where a plain OCR engine takes a document. */
+  readonly ocrPath: string;
+  /** Null: no answer is kept for others. */
+  readonly cache: CacheSettings | null;
+  readonly refusals: readonly RefusalRule[];
+  readonly refusalTtlMs: number;
   readonly endpoints: readonly EndpointSettings[];
 }
 
@@ -140,6 +178,7 @@ export interface GatewayConfig {
   readonly drainMs: number;
   /** Whether answers carry `x-yardmaster-endpoint`. */
   readonly endpointHeader: boolean;
+  readonly clientServer: "net" | "http";
   readonly upstreamClient: "net" | "undici";
   readonly http: {
     readonly headersTimeoutMs: number;
@@ -147,6 +186,9 @@ export interface GatewayConfig {
     readonly bodyIdleMs: number;
     readonly keepAliveMs: number;
   };
+  /** May hold a password. Null: the caches lie where the coordination does. */
+  readonly cacheRedisUrl: Secret | null;
+  readonly idempotency: IdempotencySettings;
   readonly auditEventsMax: number;
   readonly otel: { readonly endpoint: string; readonly serviceName: string } | null;
   /** Whether `/metrics` needs no key: as the file says, else only on loopback. */

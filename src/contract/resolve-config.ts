@@ -65,11 +65,19 @@ export function resolveConfig(file: ConfigFile, env: Env, overrides: ConfigOverr
     maxConnections: file.max_connections,
     drainMs: seconds(file.drain_s),
     endpointHeader: file.endpoint_header,
+    clientServer: file.client_server,
     upstreamClient: file.upstream_client,
     http: {
       headersTimeoutMs: seconds(file.http.headers_timeout_s),
       bodyIdleMs: seconds(file.http.request_timeout_s),
       keepAliveMs: seconds(file.http.keep_alive_s),
+    },
+    cacheRedisUrl: secretOrNull(file.cache_redis_url),
+    idempotency: {
+      ttlMs: seconds(file.idempotency.ttl_h * 3_600),
+      waitMs: seconds(file.idempotency.wait_s),
+      bytesMax: file.idempotency.max_bytes,
+      totalBytesMax: file.idempotency.total_max_bytes,
     },
     auditEventsMax: file.audit.max,
     otel: file.otel === undefined ? null : { endpoint: file.otel.endpoint, serviceName: file.otel.service_name },
@@ -109,7 +117,7 @@ export function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSetti
     models: [...new Set(catalogModel === null ? upstream.models : [...upstream.models, catalogModel])],
     catalogModel,
     kind: upstream.kind,
-    engine: upstream.engine,
+    engine: resolveEngine(upstream),
     limits,
     timeouts: resolveTimeouts(upstream.timeouts),
     retry: { retriesMax: upstream.retry.attempts, budgetRatio: upstream.retry.budget_percent / 100 },
@@ -125,9 +133,20 @@ export function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSetti
     engineKey: upstream.key_env === undefined ? null : secretOrNull(env[upstream.key_env]),
     forwardHeaders: [...new Set(upstream.forward_headers.map((name) => name.toLowerCase()))],
     sseKeepaliveMs: upstream.sse_keepalive_s === undefined ? null : seconds(upstream.sse_keepalive_s),
+    ocrPath: upstream.ocr_path,
+    cache:
+      upstream.cache === undefined
+        ? null
+        : { ttlMs: seconds(upstream.cache.ttl_s), bytesMax: upstream.cache.max_bytes, shared: upstream.cache.shared },
+    refusals: upstream.refusals.map(({ status, code }) => ({ status, code: code ?? null })),
+    refusalTtlMs: seconds(upstream.negative_ttl_s),
     endpoints: resolveEndpoints(upstream.endpoints, limits.slots),
   };
 }
+
+/** Where nothing else is said, an upstream of documents is a container that speaks the service's own API. */
+const resolveEngine = ({ kind, engine }: UpstreamFile): UpstreamSettings["engine"] =>
+  kind === "azure-di" && engine === "generic" ? "document-intelligence" : engine;
 
 function resolveLimits(upstream: UpstreamFile): AdmissionLimits {
   const slots = upstream.slots ?? CATALOG_SLOTS;

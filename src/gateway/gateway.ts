@@ -12,13 +12,19 @@ import { loadStoredKeys, type KeyAdmin } from "./auth/admin-keys.ts";
 import { KeyLimiter } from "./auth/key-limits.ts";
 import { KeyRing } from "./auth/key-ring.ts";
 import { StoredKeys } from "./auth/stored-keys.ts";
+import { analyzerClient } from "./facades/azure/analyzer-client.ts";
 import { BufferBudget } from "./buffer-budget.ts";
 import type { AdmittedCall } from "./calls/admitted-call.ts";
+import type { CallDeps } from "./calls/call-deps.ts";
 import { Dispatcher } from "./http/dispatcher.ts";
-import { EdgeServer } from "./http/edge-server.ts";
+import type { EdgeHandlers, EdgeServer } from "./http/edge-port.ts";
 import { InferenceHandler } from "./http/inference-handler.ts";
+import { NetEdgeServer } from "./http/net-edge-server.ts";
+import { NodeEdgeServer } from "./http/node-edge-server.ts";
 import { OwnRoutes } from "./http/own-routes.ts";
 import { LoopWatch } from "./loop-watch.ts";
+import { ReplayDesk } from "./replay/replay-desk.ts";
+import { ReplyStores } from "./replay/reply-stores.ts";
 import { createGatewayMetrics } from "./metrics/gateway-metrics.ts";
 import { collectProcessMetrics } from "./metrics/process-metrics.ts";
 import { Registry } from "./metrics/registry.ts";
@@ -63,6 +69,8 @@ export class Gateway {
   readonly #metrics: ReturnType<typeof createGatewayMetrics>;
   readonly #registry: UpstreamRegistry;
   readonly #calls = new Bag<AdmittedCall>();
+  readonly #stores: ReplyStores;
+  readonly #replays: ReplayDesk;
   readonly #inference: InferenceHandler;
   readonly #edge: EdgeServer;
   readonly #processMetrics: Disposable;
@@ -123,34 +131,46 @@ export class Gateway {
       random,
       log,
       client: this.#client,
+      clientFor: (settings) => analyzerClient(settings, this.#client, clock) ?? this.#client,
       metrics: this.#metrics,
     });
     this.#registry.apply(config.upstreams);
-    let callIds = 0;
-    const shared = {
-      clock,
-      log,
-      audit: this.#audit,
+    this.#stores = new ReplyStores({ clock, log, config: () => this.#config });
+    const callDeps = this.#callDeps();
+    this.#replays = new ReplayDesk({
+      ...callDeps,
+      random,
+      stores: this.#stores,
+      idempotency: () => this.#config.idempotency,
+    });
+    this.#inference = new InferenceHandler({
+      ...callDeps,
+      registry: this.#registry,
       config: () => this.#config,
       draining: () => this.#draining,
-      registry: this.#registry,
-    };
-    this.#inference = new InferenceHandler({
-      ...shared,
-      wheel: this.#wheel,
-      metrics: this.#metrics,
-      tracer: this.#tracer,
-      client: this.#client,
-      budget: this.#budget,
       limiter: new KeyLimiter(),
       calls: this.#calls,
-      nextCallId: () => (callIds += 1),
-      endpointHeader: () => this.#config.endpointHeader,
+      replays: this.#replays,
       loopSheds: (requestClass) => this.#loopWatch.sheds(requestClass),
     });
     const dispatcher = this.#makeDispatcher(this.#makeOwnRoutes(opened.metricsRegistry));
-    this.#edge = new EdgeServer(dispatcher, config.http, config.maxConnections);
+    this.#edge = makeEdge(config, dispatcher, clock);
     this.#collectMetrics();
+  }
+
+  #callDeps(): CallDeps {
+    let callIds = 0;
+    return {
+      clock: this.#options.clock,
+      wheel: this.#wheel,
+      log: this.#options.log,
+      audit: this.#audit,
+      metrics: this.#metrics,
+      tracer: this.#tracer,
+      budget: this.#budget,
+      nextCallId: () => (callIds += 1),
+      endpointHeader: () => this.#config.endpointHeader,
+    };
   }
 
   #makeOwnRoutes(metricsRegistry: Registry): OwnRoutes {
@@ -180,6 +200,8 @@ export class Gateway {
       tracer: this.#tracer,
       budget: this.#budget,
       client: this.#client,
+      stores: this.#stores,
+      replays: this.#replays,
       clientConnections: () => this.#edge.connections,
       logLost: this.#options.logLost ?? (() => 0),
       coordination: this.#coordination,
@@ -221,6 +243,7 @@ export class Gateway {
     this.#budget.setMax(config.maxBufferedBytes);
     this.#edge.setConnectionsMax(config.maxConnections);
     this.#registry.apply(config.upstreams);
+    this.#stores.apply(config.upstreams);
     this.#reload = { ok: true, message: null };
     this.#metrics.configReloaded("applied");
     this.#options.log.info("config.applied", { upstreams: config.upstreams.length, keys: config.auth.keys.length });
@@ -246,6 +269,7 @@ export class Gateway {
       await clock.sleep(DRAIN_LOOK_MS, never);
     const cut = this.#calls.size;
     for (const call of [...this.#calls]) call.abortForDrain();
+    this.#replays.abortForDrain();
     const closed = this.#edge.close();
     await Promise.race([closed, clock.sleep(LAST_BYTES_MS, never)]);
     this.#edge.destroyAll();
@@ -255,9 +279,16 @@ export class Gateway {
     this.#processMetrics[Symbol.dispose]();
     this.#loopWatch[Symbol.dispose]();
     this.#keyAdmin.stored.close();
+    await this.#replays.close();
     await Promise.all([this.#audit.close(), this.#tracer.close()]);
     log.info("gateway.stopped", { cut });
   }
+}
+
+function makeEdge({ clientServer, http, maxConnections }: GatewayConfig, to: EdgeHandlers, clock: Clock): EdgeServer {
+  return clientServer === "net"
+    ? new NetEdgeServer(to, clock, http, maxConnections)
+    : new NodeEdgeServer(to, http, maxConnections);
 }
 
 async function makeClient(config: GatewayConfig, clock: Clock, wheel: TimerWheel): Promise<UpstreamClient> {

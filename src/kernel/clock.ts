@@ -27,6 +27,9 @@ export function parseIsoTime(text: string): EpochMs | undefined {
   return Number.isNaN(ms) ? undefined : (ms as EpochMs);
 }
 
+/** As the `Date` header has it, to the second. */
+export const httpDate = (wall: EpochMs): string => new Date(wall).toUTCString();
+
 export const formatIsoTime = (time: EpochMs): string => new Date(time).toISOString();
 
 export const systemClock: Clock = {

@@ -44,6 +44,7 @@ export const ERRORS = {
   IDEMPOTENCY_IN_PROGRESS: {
     http: 409,
     retry: "afterDelay",
+    retryAfter: true,
     meaning: "A request with this idempotency key is still running.",
   },
   STALE_EPOCH: {

@@ -1,4 +1,5 @@
 import type { EngineAdapter, EngineName } from "./adapter.ts";
+import { documentIntelligence, ocr } from "./documents.ts";
 import { generic } from "./generic.ts";
 import { llamaCpp } from "./llama-cpp.ts";
 import { ollama } from "./ollama.ts";
@@ -12,6 +13,8 @@ const ADAPTERS: Readonly<Record<EngineName, EngineAdapter>> = {
   "llama.cpp": llamaCpp,
   tei,
   ollama,
+  "document-intelligence": documentIntelligence,
+  ocr,
   generic,
 };
 

@@ -53,6 +53,7 @@ const REQUEST_STAYS = new Set([
   "cookie2",
   "x-api-key",
   "api-key",
+  "ocp-apim-subscription-key",
   "forwarded",
   "x-real-ip",
   "x-request-id",

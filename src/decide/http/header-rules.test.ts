@@ -36,6 +36,7 @@ test("a second Host or Authorization is refused [80.D2]", () => {
   assert.equal(check(["host", "other"]), "BAD_REQUEST");
   assert.equal(check(["Authorization", "Bearer a", "authorization", "Bearer b"]), "BAD_REQUEST");
   assert.equal(check(["X-Api-Key", "a", "x-api-key", "b"]), "BAD_REQUEST");
+  assert.equal(check(["Ocp-Apim-Subscription-Key", "a", "ocp-apim-subscription-key", "a"]), "BAD_REQUEST");
 });
 
 test("a Host that is not a host and port is refused, and HTTP/1.1 without one [80.D6]", () => {

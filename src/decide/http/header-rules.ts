@@ -23,12 +23,13 @@ const ONCE = [
   "x-request-timeout-ms",
   "x-yardmaster-class",
   "idempotency-key",
+  "ocp-apim-subscription-key",
 ] as const;
 const HOST = 1 << ONCE.indexOf("host");
 const CONTENT_LENGTH = 1 << ONCE.indexOf("content-length");
 const TRANSFER_ENCODING = 1 << ONCE.indexOf("transfer-encoding");
 /** Bits of `ONCE` by the name's length: most names are passed over by their length alone. */
-const BITS_BY_LENGTH: readonly (readonly number[] | undefined)[] = Array.from({ length: 24 }, (_, length) => {
+const BITS_BY_LENGTH: readonly (readonly number[] | undefined)[] = Array.from({ length: 26 }, (_, length) => {
   const bits = ONCE.flatMap((name, index) => (name.length === length ? [index] : []));
   return bits.length === 0 ? undefined : bits;
 });

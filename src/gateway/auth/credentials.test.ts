@@ -47,6 +47,20 @@ for (const [name, headers, target] of bad) {
   });
 }
 
+test("a route's own header is a key there and nowhere else, once, and by the same rules [80.D2]", () => {
+  const name = "ocp-apim-subscription-key";
+  const read = (headers: readonly string[], of: string | null = name, target = "/documentintelligence/x") =>
+    readCredential(["host", "a", ...headers], target, of).kind;
+  assert.equal(read(["Ocp-Apim-Subscription-Key", KEY]), "key");
+  assert.equal(read(["Ocp-Apim-Subscription-Key", KEY, "api-key", KEY]), "key");
+  assert.equal(read(["Ocp-Apim-Subscription-Key", KEY], null), "none");
+  assert.equal(read(["Ocp-Apim-Subscription-Key", ""]), "none");
+  assert.equal(read(["Ocp-Apim-Subscription-Key", KEY, "ocp-apim-subscription-key", KEY]), "bad");
+  assert.equal(read(["Ocp-Apim-Subscription-Key", KEY, "authorization", "Bearer other"]), "bad");
+  assert.equal(read(["Ocp-Apim-Subscription-Key", KEY], name, `/x?a=${KEY}`), "bad");
+  assert.equal(read([], name, `/x?subscription-key=${KEY}`), "bad");
+});
+
 test("other query parameters pass, broken escapes included", () => {
   for (const target of ["/x?keys=1&monkey=2&max_tokens=3", "/x?a=key", "/x?%zz=1", "/x?", "/key/token"])
     assert.equal(readCredential([], target).kind, "none", target);

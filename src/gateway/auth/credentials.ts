@@ -16,17 +16,27 @@ const BEARER = /^bearer[ \t]+/i;
  * `rawHeaders` is flat: name, value, name, value. `target` is the request target with its query: a key there is refused,
  * since targets are written to logs by every proxy on the way.
  */
-export function readCredential(rawHeaders: readonly string[], target: string): Credential {
+export function readCredential(
+  rawHeaders: readonly string[],
+  target: string,
+  /** A further header that the route takes a key from, in lower case. */
+  routeHeader: string | null = null,
+): Credential {
   if (target.includes("?") && hasKeyInQuery(target)) return KEY_IN_QUERY;
   let authorization: string | undefined;
   let xApiKey: string | undefined;
   let apiKey: string | undefined;
+  let routeKey: string | undefined;
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] ?? "";
     // Cheap first: few headers have these lengths.
-    if (name.length !== 13 && name.length !== 9 && name.length !== 7) continue;
+    if (name.length !== 13 && name.length !== 9 && name.length !== 7 && name.length !== routeHeader?.length) continue;
     const value = (rawHeaders[at + 1] ?? "").trim();
     switch (name.toLowerCase()) {
+      case routeHeader:
+        if (routeKey !== undefined) return duplicate(name.toLowerCase());
+        routeKey = value;
+        break;
       case "authorization":
         if (authorization !== undefined) return duplicate("authorization");
         authorization = value;
@@ -45,7 +55,7 @@ export function readCredential(rawHeaders: readonly string[], target: string): C
   const bearer =
     authorization !== undefined && BEARER.test(authorization) ? authorization.replace(BEARER, "") : undefined;
   let found: string | undefined;
-  for (const key of [bearer, xApiKey, apiKey]) {
+  for (const key of [bearer, xApiKey, apiKey, routeKey]) {
     if (key === undefined || key === "") continue;
     if (found !== undefined && found !== key) return { kind: "bad", why: "two different keys were sent: send one" };
     found = key;
@@ -71,6 +81,7 @@ const KEY_PARAMETERS: ReadonlySet<string> = new Set([
   "x-api-key",
   "access_token",
   "token",
+  "subscription-key",
 ]);
 
 function hasKeyInQuery(target: string): boolean {

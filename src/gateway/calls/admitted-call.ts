@@ -74,7 +74,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   readonly #upstream: Upstream;
   readonly #metrics: UpstreamMetrics;
   readonly #span: RequestSpan | null;
-  readonly #onEnded: () => void;
+  readonly #onEnded: (outcome: RequestOutcome, empty: boolean) => void;
   readonly #answer: ClientAnswer;
   readonly #tries: CallTries;
   readonly #clock: CallClock;
@@ -90,7 +90,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     upstream: Upstream,
     request: PreparedRequest,
     span: RequestSpan | null,
-    onEnded: () => void,
+    onEnded: (outcome: RequestOutcome, empty: boolean) => void,
   ) {
     const now = deps.clock.mono();
     this.#deps = deps;
@@ -206,6 +206,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   }
 
   onInformational(status: number, rawHeaders: string[]): void {
+    if (status === 102) this.endpoint?.progressed(this.#deps.clock.mono()); // It says that it is at work.
     const headers = forwardResponseHeaders(rawHeaders, { mode: this.mode, keepContentLength: false });
     this.writer.sendInformational(status, headers);
   }
@@ -264,7 +265,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#span?.event("yardmaster.connect", this.#deps.clock.wall());
     const attempt = new Attempt(this);
     this.#attempt = attempt;
-    attempt.exchange = this.#deps.client.exchange(
+    attempt.exchange = this.#upstream.client.exchange(
       endpoint.target,
       buildUpstreamRequest(this.#upstream, endpoint, this.#request, this.#context, this.#span, {
         now: this.dispatchedAt,
@@ -367,8 +368,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     if (ending.send === "end") this.writer.end(trailers);
     else if (ending.send === "cut") this.writer.breakOff(null);
     else this.#answer.breakOff("UPSTREAM_ERROR", `the engine broke off: ${message}`, verdict, error?.completeFraming);
-    if (ending.good && verdict.finishSeen && !verdict.contentSeen) this.#metrics.emptyAnswers.inc();
-    if (ending.good) this.#end("ok", null);
+    if (ending.good) this.#end("ok", null, false, verdict.finishSeen && !verdict.contentSeen);
     else this.#endTruncated(message);
   }
 
@@ -418,9 +418,10 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#end("client_aborted", "CLIENT_CLOSED", true);
   };
 
-  #end(outcome: RequestOutcome, code: ErrorCode | null, aborted = false): void {
+  #end(outcome: RequestOutcome, code: ErrorCode | null, aborted = false, empty = false): void {
     if (this.#phase === "over") return;
     this.#phase = "over";
+    if (empty) this.#metrics.emptyAnswers.inc();
     this.#clock.stop();
     this.#context.res.onGone = null;
     this.#hold.release(aborted);
@@ -448,7 +449,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       this.#upstream.settings.timeouts.writeStallMs,
       this.#metrics.clientStalls,
     );
-    this.#onEnded();
+    this.#onEnded(outcome, empty);
   }
 
   #freeBody(): void {
@@ -465,7 +466,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       this.#attempt?.abandon();
       this.#usage = verdict.usage;
       this.writer.end([]);
-      this.#end("ok", null, true);
+      this.#end("ok", null, true, !verdict.contentSeen);
       return;
     }
     if (limit !== "clientStalled") {

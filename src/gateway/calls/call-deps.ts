@@ -2,7 +2,6 @@ import type { AuditSink } from "../audit/audit-sink.ts";
 import type { BufferBudget } from "../buffer-budget.ts";
 import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
 import type { Tracer } from "../trace/tracer.ts";
-import type { UpstreamClient } from "../upstream/port.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { TimerWheel } from "../../kernel/timer-wheel.ts";
@@ -15,7 +14,6 @@ export interface CallDeps {
   readonly audit: AuditSink;
   readonly metrics: GatewayMetrics;
   readonly tracer: Tracer;
-  readonly client: UpstreamClient;
   readonly budget: BufferBudget;
   readonly nextCallId: () => number;
   readonly endpointHeader: () => boolean;

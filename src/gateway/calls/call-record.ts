@@ -26,6 +26,8 @@ export interface CallFacts {
   readonly span: RequestSpan | null;
   /** Refused because the gateway itself had too much to do. */
   readonly shed?: boolean;
+  /** Answered from memory, without an engine. */
+  readonly from?: "idempotent" | "cache";
 }
 
 /** The one audit event, the metrics and the end of the span of a request. */
@@ -53,8 +55,8 @@ export function recordCall(deps: CallDeps, context: RequestContext, facts: CallF
     bytesIn: facts.bytesIn,
     bytesOut: facts.bytesOut,
     attempts: facts.attempts,
-    idempotentReplay: false,
-    cacheHit: false,
+    idempotentReplay: facts.from === "idempotent",
+    cacheHit: facts.from === "cache",
     shed: facts.shed === true,
     overflow: null,
   };
@@ -73,7 +75,7 @@ function countCall(metrics: GatewayMetrics, event: AuditEvent, usage: TokenUsage
   }
   metrics.bytesIn.inc(event.bytesIn);
   metrics.bytesOut.inc(event.bytesOut);
-  if (event.outcome !== "ok" || event.upstream === null) return;
+  if (event.outcome !== "ok" || event.upstream === null || event.idempotentReplay || event.cacheHit) return;
   if (usage === null || (usage.prompt === null && usage.completion === null)) {
     ofUpstream.usageUnknown.inc();
     return;

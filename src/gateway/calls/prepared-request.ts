@@ -21,6 +21,8 @@ export interface PreparedRequest {
   readonly rewriteAnswer: ((body: Buffer) => Buffer | null) | null;
   /** Asking twice does no harm: the inference calls, and safe methods. */
   readonly idempotent: boolean;
+  /** The answer may be given to others, who need not know any encoding. */
+  readonly plainAnswer: boolean;
   readonly deadline: MonoMs | undefined;
   readonly wantsQueueEvents: boolean;
   /** An operator asks how the endpoint is chosen. */

@@ -53,7 +53,7 @@ export function buildUpstreamRequest(
         }
       : null,
     traceparent: span?.traceparent(),
-    plainAnswer: !http && (request.wantsStream || request.rewriteAnswer !== null),
+    plainAnswer: request.plainAnswer || (!http && (request.wantsStream || request.rewriteAnswer !== null)),
     remainingMs: request.deadline === undefined ? undefined : request.deadline - how.now,
   });
   return {

@@ -27,11 +27,16 @@ export interface ClientRequest {
   readonly remoteAddress: string | undefined;
   /** All of the body has come. */
   readonly complete: boolean;
-  /** From now on the body goes to this reader, and no longer to one before it. */
+  /**
+   * From now on the body goes to this reader, and no longer to one before it. The first one is named before control returns to
+   * the event loop: a body that nobody reads is thrown away as it comes.
+   */
   readBody(reader: BodyReader): void;
 }
 
 export interface BodyReader {
+  /** All pieces are kept to the end, so that memory for the whole of a body whose length is known may be taken at once. */
+  readonly holdsAll?: boolean;
   /** The bytes are the reader's to keep. */
   onData(chunk: Buffer): void;
   /** The body is whole. */

@@ -10,7 +10,7 @@ import { ANONYMOUS, type RequestKey } from "../auth/request-key.ts";
 import { headerValue } from "../calls/answer-headers.ts";
 import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
 import type { ClientReply, ClientRequest } from "./client-port.ts";
-import { refuseAtEdge, type EdgeHandlers } from "./edge-handlers.ts";
+import { refuseAtEdge, type EdgeHandlers } from "./edge-port.ts";
 import type { RequestContext } from "./request-context.ts";
 import { matchRoute, type Route } from "./routes.ts";
 import { sendError } from "./send-error.ts";

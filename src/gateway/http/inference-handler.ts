@@ -5,6 +5,9 @@ import type { RequestClass } from "../../contract/request-class.ts";
 import { parseClass, parseTimeoutMs } from "../../decide/http/header-rules.ts";
 import { JsonTopScan, stringField } from "../../decide/http/json-scan.ts";
 import type { ScannedObject } from "../../decide/http/json-splice.ts";
+import type { BodyForm } from "../../decide/idempotency/body-fingerprint.ts";
+import { parseIdempotencyKey } from "../../decide/idempotency/idempotency-key.ts";
+import { planReplay } from "../../decide/replay/plan-replay.ts";
 import { MultipartScan, parseBoundary } from "../../decide/http/multipart-scan.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { Bag } from "../../kernel/bag.ts";
@@ -17,6 +20,8 @@ import type { CallDeps } from "../calls/call-deps.ts";
 import { recordCall } from "../calls/call-record.ts";
 import type { PreparedRequest } from "../calls/prepared-request.ts";
 import { translateRerank } from "../calls/rerank-translation.ts";
+import type { ReplayDesk } from "../replay/replay-desk.ts";
+import type { OnEnded } from "../replay/replay-run.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import { RequestBody, type BodyEnd } from "./request-body.ts";
@@ -32,6 +37,7 @@ export interface InferenceDeps extends CallDeps {
   readonly loopSheds: (requestClass: RequestClass) => boolean;
   /** Calls that wait or run, so that a stop can wait for them. */
   readonly calls: Bag<AdmittedCall>;
+  readonly replays: ReplayDesk;
 }
 
 /** Members that routing, admission or a splice may need. A second one of any of them is refused. */
@@ -48,6 +54,20 @@ interface Arriving {
   /** Null for routes whose upstream the body's model names. */
   readonly upstream: Upstream | null;
   readonly path: string;
+  readonly idempotencyKey: string | null;
+}
+
+/** A request that is read and allowed, and whose upstream is known. */
+interface Arrived {
+  readonly arriving: Arriving;
+  readonly upstream: Upstream;
+  readonly model: string;
+  readonly scanned: Exclude<Scanned, { kind: "bad" }>;
+  readonly chunks: readonly Buffer[];
+  readonly bytes: number;
+  readonly hasBody: boolean;
+  readonly memory: BodyMemory;
+  readonly refuse: (code: ErrorCode, why: string, facts?: RefusalFacts) => void;
 }
 
 type Scanned =
@@ -70,9 +90,9 @@ export class InferenceHandler {
     this.#deps = deps;
   }
 
-  /** Requests whose body is still coming, so that a stop can wait for them to be told. */
+  /** Requests whose body is still coming, or that wait for another's answer, so that a stop can wait for them to be told. */
   get arriving(): number {
-    return this.#arriving;
+    return this.#arriving + this.#deps.replays.waiting;
   }
 
   /** A route whose model stands in the body. */
@@ -126,6 +146,8 @@ export class InferenceHandler {
         "x-request-timeout-ms is not a whole number of milliseconds above 0",
         { upstream },
       );
+    const key = context.req.method === "POST" ? parseIdempotencyKey(headerValue(raw, "idempotency-key")) : NO_KEY;
+    if (key.kind === "bad") return this.#refuse(context, "BAD_REQUEST", key.why, { upstream });
     const limited = this.#deps.limiter.enter(context.key.id, context.key.limits, now);
     if (limited.kind === "limited") {
       return this.#refuse(context, "RATE_LIMITED", `the key's ${limited.limit} is reached`, {
@@ -134,7 +156,8 @@ export class InferenceHandler {
       });
     }
     const deadline = timeout.kind === "ms" ? asMono(context.arrivedAt + timeout.ms) : undefined;
-    this.#readBody({ context, class: requestClass, deadline, upstream, path }, expectsContinue);
+    const idempotencyKey = key.kind === "key" ? key.key : null;
+    this.#readBody({ context, class: requestClass, deadline, upstream, path, idempotencyKey }, expectsContinue);
   }
 
   #readBody(arriving: Arriving, expectsContinue: boolean): void {
@@ -176,7 +199,11 @@ export class InferenceHandler {
     const refuse = (code: ErrorCode, why: string, facts: RefusalFacts = {}): void => {
       memory.free();
       this.#deps.limiter.leave(context.key.id);
-      this.#refuse(context, code, why, { class: arriving.class, upstream: arriving.upstream, ...facts });
+      this.#refuse(facts.context ?? context, code, why, {
+        class: arriving.class,
+        upstream: arriving.upstream,
+        ...facts,
+      });
     };
     if (end.kind !== "whole") return refuse(...refusalOfBody(end));
     if (this.#deps.draining()) return refuse("DRAINING", "the gateway is stopping");
@@ -197,6 +224,54 @@ export class InferenceHandler {
     if (upstream.settings.external && !context.key.allowExternal) {
       return refuse("EXTERNAL_UPSTREAM_FORBIDDEN", "this key's data may not leave the house", { upstream });
     }
+    const { chunks, bytes } = end;
+    this.#proceed({ arriving, upstream, model, scanned, chunks, bytes, hasBody, memory, refuse });
+  }
+
+  /** To memory where the request has to do with one, else straight on to admission. */
+  #proceed(arrived: Arrived): void {
+    const { arriving, upstream, model, scanned, chunks, bytes, refuse } = arrived;
+    const { context } = arriving;
+    const raw = context.req.rawHeaders;
+    const plan = planReplay(
+      {
+        method: context.req.method,
+        path: arriving.path,
+        idempotencyKey: arriving.idempotencyKey,
+        cacheControl: headerValue(raw, "cache-control"),
+        pragma: headerValue(raw, "pragma"),
+        personal: asksForPlaces(raw) || this.#asksForChoice(context),
+      },
+      upstream.settings,
+    );
+    if (plan === null) return this.#admit(arrived, context, null);
+    this.#deps.replays.take({
+      context,
+      upstream,
+      class: arriving.class,
+      model,
+      path: arriving.path,
+      chunks,
+      bytes,
+      form: bodyForm(scanned, headerValue(raw, "content-type")),
+      deadline: arriving.deadline,
+      plan,
+      admit: (res, onEnded) => this.#admit(arrived, { ...context, res }, onEnded),
+      refuse: (code, message, retryAfterMs) =>
+        refuse(code, message, { upstream, ...(retryAfterMs !== undefined && { retryAfterMs }) }),
+      done: () => {
+        arrived.memory.free();
+        this.#deps.limiter.leave(context.key.id);
+      },
+    });
+  }
+
+  #admit(arrived: Arrived, context: RequestContext, onEnded: OnEnded | null): void {
+    const { arriving, upstream, model, scanned, chunks, bytes, hasBody, memory } = arrived;
+    const refuse: Arrived["refuse"] = (code, why, facts) => {
+      arrived.refuse(code, why, { context, ...facts });
+      onEnded?.("refused", false);
+    };
     const away = upstream.unavailable(model, false);
     if (away !== null)
       return refuse("UPSTREAM_UNAVAILABLE", `no endpoint can take work: ${away.reason}`, {
@@ -205,31 +280,36 @@ export class InferenceHandler {
       });
     const rerank =
       scanned.kind === "json"
-        ? translateRerank(upstream.adapter, arriving.path, end.chunks, end.bytes, context.requestId)
+        ? translateRerank(upstream.adapter, arriving.path, chunks, bytes, context.requestId)
         : AS_IT_IS;
     if (rerank.kind === "invalid") return refuse(rerank.code, rerank.why, { upstream });
     const translated = rerank.kind === "translated";
-    this.#ask(context, upstream, {
+    const request: PreparedRequest = {
       class: arriving.class,
       model,
       method: context.req.method,
       path: arriving.path,
       query: context.query,
-      chunks: translated ? [rerank.body] : end.chunks,
-      bytes: translated ? rerank.body.length : hasBody ? end.bytes : undefined,
+      chunks: translated ? [rerank.body] : chunks,
+      bytes: translated ? rerank.body.length : hasBody ? bytes : undefined,
       wantsStream: scanned.kind !== "opaque" && scanned.stream && !translated,
       scan: scanned.kind === "json" && !translated ? scanned.scan : null,
       rewriteAnswer: translated ? rerank.rewriteAnswer : null,
       idempotent: arriving.upstream === null || SAFE_METHODS.has(context.req.method),
+      plainAnswer: onEnded !== null,
       deadline: arriving.deadline,
-      wantsQueueEvents: headerValue(context.req.rawHeaders, "x-yardmaster-queue-events") === "1",
-      wantsChoice:
-        EXPLAINED_TO.has(context.key.role) && headerValue(context.req.rawHeaders, "x-yardmaster-explain") === "1",
+      wantsQueueEvents: asksForPlaces(context.req.rawHeaders),
+      wantsChoice: this.#asksForChoice(context),
       memory,
-    });
+    };
+    this.#ask(context, upstream, request, onEnded);
   }
 
-  #ask(context: RequestContext, upstream: Upstream, request: PreparedRequest): void {
+  #asksForChoice(context: RequestContext): boolean {
+    return EXPLAINED_TO.has(context.key.role) && headerValue(context.req.rawHeaders, "x-yardmaster-explain") === "1";
+  }
+
+  #ask(context: RequestContext, upstream: Upstream, request: PreparedRequest, onEnded: OnEnded | null): void {
     const raw = context.req.rawHeaders;
     const span = this.#deps.tracer.start(
       headerValue(raw, "traceparent"),
@@ -237,9 +317,10 @@ export class InferenceHandler {
       `${request.method} ${context.route.pattern}`,
       context.arrivedWall,
     );
-    const call: AdmittedCall = new AdmittedCall(this.#deps, context, upstream, request, span, () => {
+    const call: AdmittedCall = new AdmittedCall(this.#deps, context, upstream, request, span, (outcome, empty) => {
       this.#deps.calls.delete(call);
       this.#deps.limiter.leave(context.key.id);
+      onEnded?.(outcome, empty);
     });
     this.#deps.calls.add(call);
     call.start();
@@ -292,6 +373,8 @@ function refusalOfBody(end: Exclude<BodyEnd, { kind: "whole" }>): [code: ErrorCo
 }
 
 interface RefusalFacts {
+  /** With the client that a memory has put in the place of the first. */
+  readonly context?: RequestContext;
   readonly class?: RequestClass;
   readonly upstream?: Upstream | null;
   readonly param?: string | undefined;
@@ -311,6 +394,15 @@ class BodyMemory {
     this.#give?.();
     this.#give = null;
   }
+}
+
+const NO_KEY = { kind: "absent" } as const;
+const asksForPlaces = (raw: readonly string[]): boolean => headerValue(raw, "x-yardmaster-queue-events") === "1";
+
+function bodyForm(scanned: Exclude<Scanned, { kind: "bad" }>, contentType: string | undefined): BodyForm {
+  if (scanned.kind === "json") return { kind: "json" };
+  const boundary = parseBoundary(contentType);
+  return boundary.kind === "ok" ? { kind: "form", boundary: boundary.boundary } : { kind: "unknown" };
 }
 
 const AS_IT_IS = { kind: "asItIs" } as const;

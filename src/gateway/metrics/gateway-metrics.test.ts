@@ -99,6 +99,7 @@ test("labels are configured ids and closed sets: no key, model, path, prompt or 
     "metric",
     "to",
     "script",
+    "purpose",
   ]);
   for (const definition of Object.values<MetricDefinition>(METRICS))
     for (const label of definition.labels) assert.ok(allowed.has(label), `${definition.name} ${label}`);

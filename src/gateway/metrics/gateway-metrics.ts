@@ -1,6 +1,7 @@
 import type { RequestOutcome } from "../../contract/audit-event.ts";
 import { METRICS, type MetricDefinition } from "../../contract/metric-names.ts";
 import { REQUEST_CLASSES, type RequestClass } from "../../contract/request-class.ts";
+import type { NotKept } from "../../decide/replay/keep-answer.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import type { CounterFamily, GaugeFamily, HistogramFamily, Registry } from "./registry.ts";
 import type { CounterSeries, HistogramSeries } from "./series.ts";
@@ -34,6 +35,7 @@ export interface UpstreamMetrics {
   readonly clientStalls: CounterSeries;
   readonly streamErrors: CounterSeries;
   readonly emptyAnswers: CounterSeries;
+  cached(result: "hit" | "waited" | "miss" | "bypass" | "refused" | "unavailable"): void;
 }
 
 /** Gauges and totals that somebody else counts: register a collector with `collectWith`, it runs at each scrape. */
@@ -61,6 +63,10 @@ export interface CollectedFamilies {
   readonly traceDropped: CounterFamily;
   readonly traceExported: CounterFamily;
   readonly logLost: CounterFamily;
+  readonly replyWaiting: GaugeFamily;
+  readonly replies: GaugeFamily;
+  readonly replyBytes: GaugeFamily;
+  readonly repliesEvicted: CounterFamily;
   readonly uptime: GaugeFamily;
   readonly draining: GaugeFamily;
   readonly coordinationUp: GaugeFamily;
@@ -77,6 +83,8 @@ export interface GatewayMetrics {
   configReloaded(result: "applied" | "refused"): void;
   /** One step of coordination has ended. */
   coordinationStep(script: string, outcome: string): void;
+  idempotency(result: "first" | "replayed" | "waited" | "in_progress" | "mismatch" | "unprotected"): void;
+  replyNotKept(purpose: "idempotency" | "cache", why: NotKept): void;
   readonly collected: CollectedFamilies;
 }
 
@@ -92,7 +100,8 @@ type Counters = Record<
   | "clientAborts"
   | "clientStalls"
   | "streamErrors"
-  | "emptyAnswers",
+  | "emptyAnswers"
+  | "cacheRequests",
   CounterFamily
 >;
 type Histograms = Record<"requestDuration" | "queue" | "firstByte" | "tokenGap", HistogramFamily>;
@@ -170,6 +179,7 @@ function makeUpstreamMetrics(counters: Counters, histograms: Histograms, upstrea
     clientStalls: counters.clientStalls.labels(upstream),
     streamErrors: counters.streamErrors.labels(upstream),
     emptyAnswers: counters.emptyAnswers.labels(upstream),
+    cached: (result) => counters.cacheRequests.labels(upstream, result).inc(),
   };
 }
 
@@ -198,6 +208,10 @@ function registerCollected(registry: Registry): CollectedFamilies {
     traceDropped: counter(registry, METRICS.traceDropped),
     traceExported: counter(registry, METRICS.traceExported),
     logLost: counter(registry, METRICS.logLost),
+    replyWaiting: gauge(registry, METRICS.replyWaiting),
+    replies: gauge(registry, METRICS.replies),
+    replyBytes: gauge(registry, METRICS.replyBytes),
+    repliesEvicted: counter(registry, METRICS.repliesEvicted),
     uptime: gauge(registry, METRICS.uptime),
     draining: gauge(registry, METRICS.draining),
     coordinationUp: gauge(registry, METRICS.coordinationUp),
@@ -219,6 +233,7 @@ function registerCounted(registry: Registry): { counters: Counters; histograms: 
       clientStalls: counter(registry, METRICS.clientStalls),
       streamErrors: counter(registry, METRICS.streamErrors),
       emptyAnswers: counter(registry, METRICS.emptyAnswers),
+      cacheRequests: counter(registry, METRICS.cacheRequests),
     },
     histograms: {
       requestDuration: histogram(registry, METRICS.requestDuration),
@@ -235,6 +250,8 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
   const collected = registerCollected(registry);
   const bytes = counter(registry, METRICS.bytes);
   const authFailures = counter(registry, METRICS.authFailures);
+  const idempotency = counter(registry, METRICS.idempotency);
+  const notKept = counter(registry, METRICS.repliesNotKept);
   const reloads = counter(registry, METRICS.configReloads);
   const reloadSuccess = gauge(registry, METRICS.configReloadSuccess).labels();
   const steps = counter(registry, METRICS.coordinationSteps);
@@ -266,6 +283,8 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
       reloads.labels(result).inc();
       reloadSuccess.set(result === "applied" ? 1 : 0);
     },
+    idempotency: (result) => idempotency.labels(result).inc(),
+    replyNotKept: (purpose, why) => notKept.labels(purpose, why).inc(),
     collected,
   };
 }

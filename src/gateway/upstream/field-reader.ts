@@ -1,36 +1,39 @@
-import { CONNECTION, CONTENT_LENGTH, internHeaderName, KEEP_ALIVE, OTHER, TRANSFER_ENCODING } from "./header-names.ts";
+import { CONNECTION, CONTENT_LENGTH, internHeaderName, OTHER, TRANSFER_ENCODING } from "./header-names.ts";
 
-/**
- * Reads the head of a response or the trailers of a chunked body, cut into reads anywhere. Strict: what a lenient reader could
- * frame in another way is a fault. Owns the part of a line that came without its end.
- */
 export const HEAD_BYTES_MAX = 65_536;
 const TRAILER_BYTES_MAX = 8_192;
 const FIELDS_MAX = 256;
 
-const CR = 13;
+export const CR = 13;
 const LF = 10;
-const SP = 32;
+export const SP = 32;
 const HTAB = 9;
 const COLON = 58;
-const INCOMPLETE = -1;
-const FAULT = -2;
+/** What a line reader returns instead of the position behind the line. */
+export const INCOMPLETE = -1;
+export const FAULT = -2;
 const NO_FIELDS: readonly string[] = [];
 
 // tchar of RFC 9110, and what a field value or a reason may hold (no controls but HTAB).
-const IS_TOKEN = new Uint8Array(256);
+export const IS_TOKEN = new Uint8Array(256);
 for (const char of "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
   IS_TOKEN[char.charCodeAt(0)] = 1;
 const IS_TEXT = new Uint8Array(256).fill(1, SP);
 IS_TEXT[HTAB] = 1;
 IS_TEXT[127] = 0;
-const STATUS_START = Buffer.from("HTTP/1.");
+export const HTTP_1 = Buffer.from("HTTP/1.");
 
-export class FieldReader {
+/**
+ * Reads the head of a message or the trailers of a chunked body, cut into reads anywhere. Strict: what a lenient reader could
+ * frame in another way is a fault. Owns the part of a line that came without its end. What kind of message it is, the first
+ * line tells, which belongs to the two readers below and beside.
+ */
+export abstract class FieldReader {
   done = false;
   /** Set when the bytes are not valid; a fixed text without bytes of the response. */
   fault: string | undefined;
-  status = 0;
+  /** The fault is one of size. */
+  tooLarge = false;
   /** 1 for HTTP/1.1, 0 for HTTP/1.0. */
   minor = 0;
   fields: string[] = [];
@@ -39,23 +42,43 @@ export class FieldReader {
   chunked = false;
   /** The sender will close the connection. */
   closes = false;
-  /** Seconds of `Keep-Alive: timeout=`, -1 without. */
-  keepAliveS = -1;
 
+  /** False once the first line has been read. */
+  protected wantsStart = true;
+  /** The header just read has blanks behind its value. */
+  protected blanksBehind = false;
+  readonly #headBytesMax: number;
   #inHead = true;
-  #wantsStatus = true;
   #bytes = 0;
-  #bytesMax = HEAD_BYTES_MAX;
+  #bytesMax: number;
   #line: Buffer | undefined;
   #lineLength = 0;
 
+  constructor(headBytesMax: number) {
+    this.#headBytesMax = headBytesMax;
+    this.#bytesMax = headBytesMax;
+  }
+
+  /** The first line: as `readLine`, and `wantsStart` falls when it is there. */
+  protected abstract readStart(bytes: Buffer, start: number, end: number): number;
+
+  /** Whether bytes that do not hold a whole first line can't become one. */
+  protected abstract startFault(bytes: Buffer, start: number, end: number): string | undefined;
+
+  /** A header that the first line's kind of message gives a meaning beyond framing. */
+  protected abstract takeSpecial(kind: number, value: string): void;
+
+  /** Nothing of a message has come yet, but empty lines before it. */
+  get untouched(): boolean {
+    return this.wantsStart && this.#lineLength === 0;
+  }
+
   beginHead(): void {
-    this.#begin(true, HEAD_BYTES_MAX);
+    this.#begin(true, this.#headBytesMax);
     this.fields = [];
     this.contentLength = -1;
     this.chunked = false;
     this.closes = false;
-    this.keepAliveS = -1;
   }
 
   /** Keeps status and framing of the head. */
@@ -67,8 +90,9 @@ export class FieldReader {
   #begin(inHead: boolean, bytesMax: number): void {
     this.done = false;
     this.fault = undefined;
+    this.tooLarge = false;
     this.#inHead = inHead;
-    this.#wantsStatus = inHead;
+    this.wantsStart = inHead;
     this.#bytes = 0;
     this.#bytesMax = bytesMax;
     this.#lineLength = 0;
@@ -98,6 +122,7 @@ export class FieldReader {
   #count(length: number): boolean {
     this.#bytes += length;
     if (this.#bytes <= this.#bytesMax) return true;
+    this.tooLarge = true;
     this.fault = this.#inHead ? "the head is too large" : "the trailers are too large";
     return false;
   }
@@ -120,9 +145,9 @@ export class FieldReader {
   #keep(bytes: Buffer, start: number, end: number): boolean {
     const length = this.#lineLength + end - start;
     if (this.#bytes + length > this.#bytesMax) return this.#count(length);
-    if (this.#wantsStatus && this.#lineLength === 0 && bytes[start] !== STATUS_START[0]) {
-      this.fault = "the answer does not begin with HTTP/1.";
-      return false;
+    if (this.wantsStart && this.#lineLength === 0) {
+      this.fault = this.startFault(bytes, start, end);
+      if (this.fault !== undefined) return false;
     }
     if (this.#line === undefined || this.#line.length < length) {
       const grown = Buffer.allocUnsafeSlow(Math.max(256, length * 2));
@@ -135,41 +160,14 @@ export class FieldReader {
   }
 
   #readLine(bytes: Buffer, start: number, end: number): number {
-    if (this.#wantsStatus) return this.#readStatus(bytes, start, end);
+    if (this.wantsStart) return this.readStart(bytes, start, end);
     if (bytes[start] === CR) {
       if (start + 1 === end) return INCOMPLETE;
-      if (bytes[start + 1] !== LF) return this.#fail("a line does not end in CR LF");
+      if (bytes[start + 1] !== LF) return this.fail("a line does not end in CR LF");
       this.done = true;
       return start + 2;
     }
     return this.#readField(bytes, start, end);
-  }
-
-  #readStatus(bytes: Buffer, start: number, end: number): number {
-    // "HTTP/1.1 200" and its CR LF: 14 bytes at least. Waiting for them keeps the checks below free of ends.
-    if (end - start < 14) {
-      return bytes.indexOf(LF, start) !== -1 && bytes.indexOf(LF, start) < end
-        ? this.#fail("the status line is malformed")
-        : INCOMPLETE;
-    }
-    for (let i = 0; i < STATUS_START.length; i += 1) {
-      if (bytes[start + i] !== STATUS_START[i]) return this.#fail("the answer does not begin with HTTP/1.");
-    }
-    const minor = digit(bytes, start + 7);
-    const hundreds = digit(bytes, start + 9);
-    const tens = digit(bytes, start + 10);
-    const ones = digit(bytes, start + 11);
-    if (minor < 0 || minor > 1) return this.#fail("the version is neither HTTP/1.1 nor HTTP/1.0");
-    if (bytes[start + 8] !== SP || hundreds < 1 || hundreds > 5 || tens < 0 || ones < 0)
-      return this.#fail("the status line is malformed");
-    let pos = start + 12;
-    if (bytes[pos] === SP) pos = skipText(bytes, pos, end);
-    const next = this.#lineEnd(bytes, pos, end);
-    if (next < 0) return next;
-    this.minor = minor;
-    this.status = hundreds * 100 + tens * 10 + ones;
-    this.#wantsStatus = false;
-    return next;
   }
 
   #readField(bytes: Buffer, start: number, end: number): number {
@@ -183,15 +181,19 @@ export class FieldReader {
     const nameEnd = pos;
     if (pos === end) return INCOMPLETE;
     // An empty name also catches a folded line, which begins with a blank.
-    if (bytes[pos] !== COLON || nameEnd === start) return this.#fail("a header line is malformed");
+    if (bytes[pos] !== COLON || nameEnd === start) return this.fail("a header line is malformed");
     pos += 1;
     while (pos < end && (bytes[pos] === SP || bytes[pos] === HTAB)) pos += 1;
     const valueStart = pos;
     pos = skipText(bytes, pos, end);
-    const next = this.#lineEnd(bytes, pos, end);
+    const next = this.lineEnd(bytes, pos, end);
     if (next < 0) return next;
     let valueEnd = pos;
-    while (valueEnd > valueStart && (bytes[valueEnd - 1] === SP || bytes[valueEnd - 1] === HTAB)) valueEnd -= 1;
+    this.blanksBehind = false;
+    while (valueEnd > valueStart && (bytes[valueEnd - 1] === SP || bytes[valueEnd - 1] === HTAB)) {
+      valueEnd -= 1;
+      this.blanksBehind = true;
+    }
     return this.#takeField(bytes, start, nameEnd, hash, valueStart, valueEnd) ? next : FAULT;
   }
 
@@ -206,6 +208,7 @@ export class FieldReader {
     if (this.fields === NO_FIELDS) this.fields = [];
     if (this.fields.length >= FIELDS_MAX * 2) {
       this.fault = "too many header lines";
+      this.tooLarge = true;
       return false;
     }
     const name = internHeaderName(bytes, start, nameEnd, hash);
@@ -229,40 +232,33 @@ export class FieldReader {
         else if (this.contentLength !== -1) this.fault = "Content-Length together with Transfer-Encoding";
         else if (this.minor === 0) this.fault = "Transfer-Encoding in HTTP/1.0";
         else this.chunked = true;
+        this.takeSpecial(kind, value);
         return;
       case CONNECTION:
         // Taking a token that merely holds the word for it costs a connection, never an answer.
         if (/close/i.test(value)) this.closes = true;
+        this.takeSpecial(kind, value);
         return;
-      case KEEP_ALIVE: {
-        const seconds = /(?:^|[,;\s])timeout\s*=\s*"?([0-9]{1,9})/i.exec(value)?.[1];
-        if (seconds !== undefined) this.keepAliveS = Number(seconds);
-        return;
-      }
       default:
+        this.takeSpecial(kind, value);
     }
   }
 
-  #lineEnd(bytes: Buffer, pos: number, end: number): number {
+  protected lineEnd(bytes: Buffer, pos: number, end: number): number {
     if (pos === end) return INCOMPLETE;
-    if (bytes[pos] !== CR) return this.#fail("a line holds a forbidden character");
+    if (bytes[pos] !== CR) return this.fail("a line holds a forbidden character");
     if (pos + 1 === end) return INCOMPLETE;
-    if (bytes[pos + 1] !== LF) return this.#fail("a line does not end in CR LF");
+    if (bytes[pos + 1] !== LF) return this.fail("a line does not end in CR LF");
     return pos + 2;
   }
 
-  #fail(fault: string): number {
+  protected fail(fault: string): number {
     this.fault = fault;
     return FAULT;
   }
 }
 
-function digit(bytes: Buffer, pos: number): number {
-  const value = (bytes[pos] as number) - 48;
-  return value >= 0 && value <= 9 ? value : -1;
-}
-
-function skipText(bytes: Buffer, start: number, end: number): number {
+export function skipText(bytes: Buffer, start: number, end: number): number {
   let pos = start;
   while (pos < end && IS_TEXT[bytes[pos] as number] === 1) pos += 1;
   return pos;

@@ -1,9 +1,11 @@
-/** Header fields that decide how a response is framed and whether its connection may be used again. */
+/** Header fields that decide how a message is framed and what becomes of its connection. */
 export const OTHER = 0;
 export const CONTENT_LENGTH = 1;
 export const TRANSFER_ENCODING = 2;
 export const CONNECTION = 3;
 export const KEEP_ALIVE = 4;
+export const UPGRADE = 5;
+export const EXPECT = 6;
 
 export interface HeaderName {
   /** In the case it was received in. */
@@ -16,10 +18,12 @@ const KINDS: Readonly<Record<string, number>> = Object.assign(Object.create(null
   "transfer-encoding": TRANSFER_ENCODING,
   connection: CONNECTION,
   "keep-alive": KEEP_ALIVE,
+  upgrade: UPGRADE,
+  expect: EXPECT,
 });
 
-// Engines send the same dozen names with every answer. A table of fixed size, where a newcomer takes the place of the one
-// before, saves making a string of each name; nothing an engine sends can make it grow.
+// Both sides send the same dozen names with every message. A table of fixed size, where a newcomer takes the place of the one
+// before, saves making a string of each name; nothing that is sent can make it grow.
 const SLOTS = 512;
 const KEPT_CHARS_MAX = 64;
 const table: (HeaderName | undefined)[] = Array.from({ length: SLOTS }, () => undefined);

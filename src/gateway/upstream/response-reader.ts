@@ -1,7 +1,7 @@
 import { ChunkWalker } from "./chunk-walker.ts";
-import { FieldReader } from "./field-reader.ts";
 import type { BodyFraming, UpstreamHandler } from "./port.ts";
 import { HEADROOM } from "./read-buffer.ts";
+import { ResponseHeadReader } from "./response-head-reader.ts";
 
 /**
  * Turns the bytes of one response after another into the calls of a handler; knows no sockets. It makes every call but
@@ -40,7 +40,7 @@ export class ResponseReader {
   /** Once ended: nothing speaks against another request on the connection. */
   reusable = false;
 
-  readonly #fields = new FieldReader();
+  readonly #fields = new ResponseHeadReader();
   readonly #chunks = new ChunkWalker();
   #handler: UpstreamHandler | undefined;
   #phase = HEAD;

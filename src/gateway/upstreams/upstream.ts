@@ -20,6 +20,7 @@ import type { Random } from "../../kernel/random.ts";
 import type { Deadline, TimerWheel } from "../../kernel/timer-wheel.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
+import type { UpstreamClient } from "../upstream/port.ts";
 import { Endpoint, type RunningCall } from "./endpoint.ts";
 
 /** Why a request gets no slot. */
@@ -50,6 +51,8 @@ export interface SlotSeeker {
 }
 
 export interface UpstreamDeps {
+  /** What speaks to the engines of such an upstream, whose calls see one exchange in any case. */
+  readonly clientFor: (settings: UpstreamSettings) => UpstreamClient;
   readonly clock: Clock;
   readonly wheel: TimerWheel;
   readonly random: Random;
@@ -108,6 +111,7 @@ const AWAY_MS = 5_000;
 export class Upstream implements Room {
   settings: UpstreamSettings;
   adapter: EngineAdapter;
+  client: UpstreamClient;
   /** Whole `Authorization` value for the engine; never logged. */
   engineAuth: string | undefined;
   forwardHeaders: ReadonlySet<string>;
@@ -128,6 +132,7 @@ export class Upstream implements Room {
     const now = deps.clock.mono();
     this.settings = settings;
     this.adapter = adapterFor(settings.engine);
+    this.client = deps.clientFor(settings);
     this.engineAuth = engineAuthOf(settings);
     this.forwardHeaders = new Set(settings.forwardHeaders);
     this.#deps = deps;
@@ -140,6 +145,7 @@ export class Upstream implements Room {
   applySettings(settings: UpstreamSettings): void {
     this.settings = settings;
     this.adapter = adapterFor(settings.engine);
+    this.client = this.#deps.clientFor(settings);
     this.engineAuth = engineAuthOf(settings);
     this.forwardHeaders = new Set(settings.forwardHeaders);
     this.pool.setLimits(settings.limits, this.#deps.clock.mono());

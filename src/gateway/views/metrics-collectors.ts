@@ -3,6 +3,8 @@ import type { AuditSink } from "../audit/audit-sink.ts";
 import type { BufferBudget } from "../buffer-budget.ts";
 import type { Coordination } from "../open-coordination.ts";
 import { perClass, type CollectedFamilies } from "../metrics/gateway-metrics.ts";
+import type { ReplayDesk } from "../replay/replay-desk.ts";
+import type { ReplyStores } from "../replay/reply-stores.ts";
 import type { Tracer } from "../trace/tracer.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
 import { ENDPOINT_STATES, type Endpoint } from "../upstreams/endpoint.ts";
@@ -16,6 +18,8 @@ export interface CollectorSources {
   readonly budget: BufferBudget;
   readonly client: UpstreamClient;
   readonly clientConnections: () => number;
+  readonly stores: ReplyStores;
+  readonly replays: ReplayDesk;
   readonly draining: () => boolean;
   readonly logLost: () => number;
   readonly coordination: Coordination;
@@ -24,6 +28,8 @@ export interface CollectorSources {
 /** Fills at each scrape what the state already holds, so that no copy of it can drift. */
 export function collectGatewayMetrics(families: CollectedFamilies, sources: CollectorSources): void {
   collectUpstreams(families, sources);
+  collectReplies(families, sources.stores);
+  families.replyWaiting.collectWith((set) => set([], sources.replays.waiting));
   families.bufferedBytes.collectWith((set) => set([], sources.budget.usedBytes));
   families.connections.collectWith((set) => {
     const { open, idle } = sources.client.counts();
@@ -43,6 +49,23 @@ export function collectGatewayMetrics(families: CollectedFamilies, sources: Coll
     set([], link === null ? undefined : link.state === "closed" ? 1 : 0);
   });
   families.draining.collectWith((set) => set([], sources.draining() ? 1 : 0));
+}
+
+function collectReplies(families: CollectedFamilies, stores: ReplyStores): void {
+  const each = (
+    set: (values: readonly string[], value: number | undefined) => void,
+    of: "entries" | "bytes" | "evicted",
+  ) => {
+    const sums = new Map<string, number>();
+    for (const [purpose, store] of stores.open()) {
+      const value = store.stats()[of];
+      if (value !== null) sums.set(purpose, (sums.get(purpose) ?? 0) + value);
+    }
+    for (const [purpose, sum] of sums) set([purpose], sum);
+  };
+  families.replies.collectWith((set) => each(set, "entries"));
+  families.replyBytes.collectWith((set) => each(set, "bytes"));
+  families.repliesEvicted.collectWith((set) => each(set, "evicted"));
 }
 
 function collectUpstreams(families: CollectedFamilies, { registry, clock }: CollectorSources): void {

@@ -1,19 +1,23 @@
-import { createServer, STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { renderErrorBody } from "../../contract/error-body.ts";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
-import { ERRORS, type ErrorCode } from "../../kernel/errors.ts";
+import type { ErrorCode } from "../../kernel/errors.ts";
 import { headerValue } from "../calls/answer-headers.ts";
-import { refuseAtEdge, type EdgeHandlers } from "./edge-handlers.ts";
+import {
+  DISCARDED_BYTES_MAX,
+  refuseAtEdge,
+  renderRawRefusal,
+  type EdgeHandlers,
+  type EdgeServer,
+} from "./edge-port.ts";
+import { HEADER_BYTES_MAX } from "./request-head-reader.ts";
 import { NodeClientReply, NodeClientRequest } from "./node-client.ts";
 
 /** Requests that a connection may have in the pipe behind the running one. */
 const PIPELINED_MAX = 16;
 /** Of a body that waits behind a running answer; well below what a stream buffers before it stops its connection. */
 const PIPELINED_BODY_BYTES_MAX = 16 * 1024;
-const DISCARDED_BYTES_MAX = 64 * 1024 * 1024;
-export const HEADER_BYTES_MAX = 16 * 1024;
 const CONNECTIONS_CHECK_MS = 1_000;
 
 type Waiting = readonly [IncomingMessage, ServerResponse, boolean];
@@ -28,19 +32,8 @@ interface ConnectionState {
   last: boolean;
 }
 
-/**
- * The listening side: limits of `node:http` set to the product's, one request of a connection at a time, and answers to
- * what is not HTTP.
- *
- * Invariants:
- *   E1. A pipelined request is looked at only when the answer before it has ended well; behind an error, or an answer that
- *       closes the connection, it is never looked at.
- *   E2. While an answer runs its connection is read, since only that shows that the client has gone: a body too large to wait
- *       in memory behind it is thrown away unexecuted, with all that follows, and the connection ends with the answer.
- *   E3. Bytes that are no HTTP get one JSON answer and the connection is closed; if another answer is under way on that
- *       connection, it is cut instead of being mixed up.
- */
-export class EdgeServer {
+/** The listening side on `node:http`, with its limits set to the product's. */
+export class NodeEdgeServer implements EdgeServer {
   readonly #server: Server;
   readonly #handlers: EdgeHandlers;
   readonly #connections = new WeakMap<Socket, ConnectionState>();
@@ -76,7 +69,7 @@ export class EdgeServer {
     this.#server.on("connect", (_req: IncomingMessage, socket: Duplex) => {
       this.#handlers.onRefusedBytes("METHOD_NOT_ALLOWED");
       socket.on("error", () => {}); // No longer the server's: its client may leave in any way.
-      answerRaw(socket, "METHOD_NOT_ALLOWED", NO_SUCH_METHOD);
+      answerRaw(socket, "METHOD_NOT_ALLOWED");
     });
     this.#server.on("clientError", (error: BadBytes, socket) => this.#onBadBytes(error, socket as Socket));
   }
@@ -95,7 +88,6 @@ export class EdgeServer {
     });
   }
 
-  /** Stops listening and closes idle connections; running answers go on. Resolves when all connections are gone. */
   close(): Promise<void> {
     return new Promise((resolve) => {
       this.#server.close(() => resolve());
@@ -182,20 +174,13 @@ export class EdgeServer {
       socket.destroy();
       return;
     }
-    answerRaw(socket, code, code === "METHOD_NOT_ALLOWED" ? NO_SUCH_METHOD : ERRORS[code].meaning);
+    answerRaw(socket, code);
   }
 }
 
-const NO_SUCH_METHOD = "no route takes this method";
-
 /** An answer where there is no `ServerResponse` to give it with; ends the connection. */
-function answerRaw(socket: Duplex, code: ErrorCode, message: string): void {
-  const { status, text } = renderErrorBody(code, message, { dialect: "openai" });
-  const allow = code === "METHOD_NOT_ALLOWED" ? "allow: GET, POST, DELETE\r\n" : "";
-  socket.end(
-    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Bad Request"}\r\ncontent-type: application/json\r\n${allow}connection: close\r\ncontent-length: ${Buffer.byteLength(text)}\r\n\r\n${text}`,
-    () => socket.destroy(),
-  );
+function answerRaw(socket: Duplex, code: ErrorCode): void {
+  socket.end(renderRawRefusal(code), () => socket.destroy());
 }
 
 function bodyCanWait({ rawHeaders }: IncomingMessage): boolean {
