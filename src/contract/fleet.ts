@@ -173,6 +173,7 @@ export interface ModelDoc {
   readonly failedOn: Readonly<Record<string, number>>;
   /** The profiles that the counts are about. */
   readonly profileHashes: readonly string[];
+  readonly lastFailure: FailureKind | null;
   readonly parked: { readonly why: string; readonly at: string } | null;
   /** When a gateway first asked for a model that runs on demand only. */
   readonly demandedAt: string | null;
@@ -223,6 +224,7 @@ export type FleetEventKind =
   | "unacknowledged"
   | "modelBackedOff"
   | "modelParked"
+  | "modelReleased"
   | "modelUnplaced"
   | "estimateOff";
 

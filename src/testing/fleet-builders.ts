@@ -1,5 +1,5 @@
-import type { Model, Profile } from "../contract/catalog.ts";
-import type { GpuReport, NodeDoc, NodeReport } from "../contract/fleet.ts";
+import type { Catalog, Model, Profile } from "../contract/catalog.ts";
+import type { GpuReport, NodeDoc, NodeReport, ReplicaDoc, ShardFailure, ShardReport } from "../contract/fleet.ts";
 
 export const GIB = 1_024;
 
@@ -82,5 +82,68 @@ export const aModel = (name: string, part: Partial<Model> = {}): Model => ({
   profiles: [aProfile(`${name}-1`)],
   nodes: { require: {}, avoid: {}, gpuUuids: [] },
   multiNode: null,
+  ...part,
+});
+
+export const aCatalog = (models: readonly Model[], revision = 1): Catalog => ({
+  revision,
+  models: new Map(models.map((model) => [model.name, model])),
+});
+
+export const aReplicaDoc = (id: string, model: Model, nodeId: string, part: Partial<ReplicaDoc> = {}): ReplicaDoc => {
+  const profile = model.profiles[0] ?? aProfile("none");
+  return {
+    id,
+    model: model.name,
+    profileHash: profile.hash,
+    profile,
+    generation: 1,
+    shards: [
+      {
+        nodeId,
+        gpuUuids: Array.from({ length: profile.gpu?.count ?? 0 }, (_, index) => `${nodeId}/${index}`),
+        memoryMib: profile.gpu?.memoryMib ?? 0,
+        rendezvousPort: null,
+      },
+    ],
+    desired: "run",
+    state: "ready",
+    createdAt: "2026-01-01T00:00:00.000Z",
+    readyAt: "2026-01-01T00:01:00.000Z",
+    reason: null,
+    failure: null,
+    catalogRevision: 1,
+    attempt: 0,
+    engineKey: `key-of-${id}`,
+    ...part,
+  };
+};
+
+/** What the agent reports of a replica's shard. */
+export const aShard = (replica: ReplicaDoc, part: Partial<ShardReport> = {}): ShardReport => ({
+  replicaId: replica.id,
+  generation: replica.generation,
+  shard: 0,
+  model: replica.model,
+  profileHash: replica.profileHash,
+  state: "ready",
+  since: 60_000,
+  port: 18_000,
+  pid: 4_242,
+  gpuUuids: replica.shards[0]?.gpuUuids ?? [],
+  gpuUsedMib: null,
+  hostUsedMib: null,
+  failure: null,
+  blockedBy: null,
+  adopted: false,
+  ...part,
+});
+
+export const aFailure = (part: Partial<ShardFailure> = {}): ShardFailure => ({
+  kind: "exit",
+  message: "ended with code 1",
+  signal: null,
+  exitCode: 1,
+  lastLines: ["Traceback", "RuntimeError: no"],
   ...part,
 });

@@ -20,3 +20,7 @@ export function gpuNeedMib(profileMib: number, truth: MemoryTruth | undefined, c
   if (grown <= cardMib) return grown;
   return oomAtMib < cardMib * WHOLE_CARD_SHARE ? cardMib : null;
 }
+
+/** Whether a measured figure is worth an event: the profile's guess was more than 10 % off. */
+export const estimateIsOff = (profileMib: number, measuredMib: number): boolean =>
+  Math.abs(measuredMib - profileMib) > profileMib * 0.1;

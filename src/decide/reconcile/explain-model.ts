@@ -1,0 +1,27 @@
+import { explainPlacement, type ProfileExplanation } from "../placement/place-replica.ts";
+import { roomOf } from "./holdings.ts";
+import { observe } from "./observe.ts";
+import { PassDraft } from "./pass-draft.ts";
+import { wishFor } from "./plan-pass.ts";
+import { NO_MEMORY, type PassMint, type PassSnapshot, type PassTime } from "./snapshot.ts";
+
+const NO_MINT: PassMint = {
+  replicaId: () => {
+    throw new Error("an explanation makes no replica");
+  },
+  engineKey: () => {
+    throw new Error("an explanation makes no key");
+  },
+};
+
+/** Where one more replica of the model would fit, and for each other node why not. Undefined: the catalog has no such model. */
+export function explainModel(
+  snapshot: PassSnapshot,
+  name: string,
+  now: PassTime,
+): readonly ProfileExplanation[] | undefined {
+  const model = snapshot.catalog.models.get(name);
+  if (model === undefined) return undefined;
+  const draft = new PassDraft(snapshot, NO_MEMORY, now, NO_MINT);
+  return explainPlacement(roomOf(draft, observe(snapshot.fleet)), wishFor(draft, model, new Set()));
+}

@@ -1,0 +1,92 @@
+import type { ReplicaDoc, ShardReport } from "../../contract/fleet.ts";
+import type { FleetStatus } from "../fleet/node-watch.ts";
+import { fleetRoom, type FleetRoom } from "../placement/fleet-room.ts";
+import type { Holding, PlacementNode } from "../placement/node-room.ts";
+import { isGone, type Observed, sightOf } from "./observe.ts";
+import type { PassDraft } from "./pass-draft.ts";
+import { classOf } from "./memory-truth.ts";
+import { memoryDocId } from "./snapshot.ts";
+
+/** What is free, after all that the store's replicas hold and all that runs without the store's knowledge. */
+export function roomOf(draft: PassDraft, observed: Observed): FleetRoom {
+  const { docs, fleet } = draft.snapshot;
+  const holdings: Holding[] = [];
+  for (const doc of draft.replicas())
+    if (doc.state !== "failed" && doc.state !== "stopped") pushHoldings(draft, doc, observed, holdings);
+  for (const [id, shards] of observed) {
+    if (draft.replica(id) !== undefined) continue;
+    for (const { nodeId, shard } of shards) if (!isGone(shard)) holdings.push(ofUnknown(draft, nodeId, shard));
+  }
+  return fleetRoom(
+    placementNodes(docs.nodes.keys(), fleet, (id) => docs.nodes.get(id)?.cordoned ?? false),
+    holdings,
+  );
+}
+
+function placementNodes(
+  ids: Iterable<string>,
+  fleet: FleetStatus,
+  cordoned: (nodeId: string) => boolean,
+): readonly PlacementNode[] {
+  return [...ids].map((nodeId) => {
+    const status = fleet.nodes.get(nodeId);
+    return {
+      nodeId,
+      state: status?.state ?? "never_seen",
+      silentMs: status?.silentMs ?? null,
+      cordoned: cordoned(nodeId),
+      report: status?.report ?? null,
+    };
+  });
+}
+
+function pushHoldings(draft: PassDraft, doc: ReplicaDoc, observed: Observed, holdings: Holding[]): void {
+  const { profile } = doc;
+  for (const [index, { nodeId, gpuUuids, memoryMib }] of doc.shards.entries()) {
+    const sight = sightOf(doc, index, draft.snapshot.fleet, observed);
+    const shard = sight.kind === "reported" ? sight.shard : null;
+    if (shard !== null && isGone(shard)) continue;
+    const ready = shard?.state === "ready" || shard?.state === "draining";
+    holdings.push({
+      model: doc.model,
+      nodeId,
+      gpuUuids,
+      perGpuMib: ready ? (measuredMib(draft, doc, nodeId, gpuUuids) ?? memoryMib) : memoryMib,
+      cores: profile.cpu?.cores ?? 0,
+      memoryMib: profile.cpu?.memoryMib ?? 0,
+      diskMib: doc.state === "placing" || doc.state === "fetching" ? profile.diskMib : 0,
+      weightsName: profile.weightsName,
+      settled: ready,
+      gpuUsedMib: shard?.gpuUsedMib ?? null,
+      hostUsedMib: shard?.hostUsedMib ?? null,
+    });
+  }
+}
+
+/** What its kind is known to take, for one that has loaded everything. */
+function measuredMib(draft: PassDraft, doc: ReplicaDoc, nodeId: string, gpuUuids: readonly string[]): number | null {
+  if (gpuUuids.length === 0) return null;
+  const gpuClass = classOf(draft, nodeId, gpuUuids);
+  return gpuClass === null
+    ? null
+    : (draft.memoryOf(memoryDocId(doc.model, doc.profileHash, gpuClass))?.perGpuMib ?? null);
+}
+
+function ofUnknown(draft: PassDraft, nodeId: string, shard: ShardReport): Holding {
+  const model = draft.snapshot.catalog.models.get(shard.model);
+  const profile = model?.profiles.find(({ hash }) => hash === shard.profileHash);
+  return {
+    model: shard.model,
+    nodeId,
+    gpuUuids: shard.gpuUuids,
+    // What it will take once it is ready is not known before.
+    perGpuMib: shard.state === "ready" ? null : Number.POSITIVE_INFINITY,
+    cores: profile?.cpu?.cores ?? 0,
+    memoryMib: profile?.cpu?.memoryMib ?? 0,
+    diskMib: 0,
+    weightsName: profile?.weightsName ?? null,
+    settled: shard.state === "ready",
+    gpuUsedMib: shard.gpuUsedMib,
+    hostUsedMib: shard.hostUsedMib,
+  };
+}
