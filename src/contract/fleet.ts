@@ -207,6 +207,7 @@ export type FleetEventKind =
   | "fleetSilent"
   | "zoneSilent"
   | "brakeReleased"
+  | "storeWentBack"
   | "gpuAppeared"
   | "gpuVanished"
   | "gpuSick"

@@ -7,13 +7,14 @@ import { aNodeDoc, aNodeReport } from "../../testing/fleet-builders.ts";
 import { type FleetStatus, NodeWatch, WATCH_DEFAULTS } from "./node-watch.ts";
 
 const { unreachableAfterMs, lostAfterMs } = WATCH_DEFAULTS;
+const LEAD = { clusterId: "one", epoch: 7, holder: "me" };
 
 /** A fleet whose nodes report every 2 s while they are among `alive`. */
 class Fleet {
   now = 0;
   readonly docs: NodeDoc[];
   readonly alive: Set<string>;
-  readonly watch = new NodeWatch(WATCH_DEFAULTS, asMono(0));
+  readonly watch = new NodeWatch(WATCH_DEFAULTS, LEAD, asMono(0));
   readonly events: string[] = [];
 
   constructor(docs: readonly NodeDoc[]) {
@@ -33,7 +34,8 @@ class Fleet {
   step(): FleetStatus {
     if (this.now % 2_000 === 0)
       for (const doc of this.docs)
-        if (this.alive.has(doc.id)) this.watch.heard(aNodeReport(doc.id, { labels: doc.labels }), asMono(this.now));
+        if (this.alive.has(doc.id))
+          this.watch.heard(aNodeReport(doc.id, { labels: doc.labels, highestEpoch: LEAD }), asMono(this.now));
     const status = this.watch.judge(this.docs, asMono(this.now));
     this.events.push(...status.events.map((event) => `${event.kind} ${event.nodeId ?? ""}`.trim()));
     return status;
@@ -147,6 +149,24 @@ test("the window closes as soon as every known agent has reported [40.R2]", () =
   const fleet = fleetOf(4);
   assert.equal(fleet.step().settling, false);
   assert.deepEqual(fleet.events, []);
+});
+
+test("a report of an agent that follows another term says that the node lives, and no more [40.R2]", () => {
+  const watch = new NodeWatch(WATCH_DEFAULTS, LEAD, asMono(0));
+  const docs = [aNodeDoc("n0")];
+  const others = [null, { ...LEAD, epoch: 6 }, { ...LEAD, holder: "another" }, { ...LEAD, clusterId: "two" }];
+  for (const highestEpoch of others) {
+    watch.heard(aNodeReport("n0", { highestEpoch }), asMono(1_000));
+    const status = watch.judge(docs, asMono(1_000));
+    assert.deepEqual([status.nodes.get("n0")?.state, status.nodes.get("n0")?.report], ["unreachable", null]);
+    assert.equal(status.settling, true);
+  }
+  for (let at = 1_000; at < 120_000; at += 2_000) {
+    watch.heard(aNodeReport("n0", { highestEpoch: null }), asMono(at));
+    assert.equal(watch.judge(docs, asMono(at)).nodes.get("n0")?.state, "unreachable", "it is not silent");
+  }
+  watch.heard(aNodeReport("n0", { highestEpoch: LEAD }), asMono(120_000));
+  assert.equal(watch.judge(docs, asMono(120_000)).nodes.get("n0")?.state, "ready");
 });
 
 test("a node that was enrolled and never reported is neither waited for nor lost [40.N3]", () => {

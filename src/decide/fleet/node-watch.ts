@@ -10,6 +10,8 @@ import type { MonoMs } from "../../kernel/clock.ts";
  *   W2. A lost verdict needs a working observer. While most of the fleet, or all of a zone, is silent, nobody there becomes
  *       lost; when that ends, whoever is still silent gets the whole time again.
  *   W3. Only a report ends a silence, and it ends it at once, whatever the state was.
+ *   W4. What a report says counts only when its agent has taken this term for the highest: then no older leader's command can
+ *       change it any more. Until then the node is alive, but nothing is known of it.
  */
 export interface WatchSettings {
   readonly unreachableAfterMs: number;
@@ -49,6 +51,9 @@ export interface FleetStatus {
   readonly events: readonly FleetEvent[];
 }
 
+/** The term of the leader whose watch it is. */
+export type Lead = NonNullable<NodeReport["highestEpoch"]>;
+
 interface Watched {
   /** Null until the node's first report ever. */
   heardAt: MonoMs | null;
@@ -62,19 +67,24 @@ interface Watched {
 
 export class NodeWatch {
   readonly #settings: WatchSettings;
+  readonly #lead: Lead;
   readonly #startedAt: MonoMs;
   readonly #nodes = new Map<string, Watched>();
   #fleetSilent = false;
   #silentZones = new Set<string>();
 
-  constructor(settings: WatchSettings, startedAt: MonoMs) {
+  constructor(settings: WatchSettings, lead: Lead, startedAt: MonoMs) {
     this.#settings = settings;
+    this.#lead = lead;
     this.#startedAt = startedAt;
   }
 
   heard(report: NodeReport, now: MonoMs): void {
     const node = this.#nodes.get(report.nodeId) ?? this.#watch(report.nodeId, null);
     node.heardAt = now;
+    const { highestEpoch } = report;
+    const { clusterId, epoch, holder } = this.#lead;
+    if (highestEpoch?.clusterId !== clusterId || highestEpoch.epoch !== epoch || highestEpoch.holder !== holder) return;
     node.report = report;
     node.reportSeq += 1;
   }

@@ -1,14 +1,18 @@
 import type { Model, Profile } from "../../contract/catalog.ts";
 import type { Exclusion } from "./exclusion.ts";
 import { gpuNeedMib, type MemoryTruth } from "./memory-need.ts";
-import type { CardRoom, NodeRoom } from "./node-room.ts";
+import type { CardFit, CardRoom, NodeRoom } from "./node-room.ts";
 
 /** What one shard of a model asks of a node. */
 export interface ShardNeed {
   readonly model: Model;
   readonly profile: Profile;
+  readonly require: readonly (readonly [label: string, value: string])[];
+  readonly avoid: readonly (readonly [label: string, value: string])[];
   /** The GPU classes it may run on, in the order of preference, with what is known of its memory there. */
   readonly classes: readonly { readonly gpuClass: string; readonly truth: MemoryTruth | undefined }[];
+  /** The same for needs that ask the same of cards. */
+  readonly cardsKey: string;
   /** Nodes that a replacement must not go to. */
   readonly avoidNodes: ReadonlySet<string>;
   /** Failed starts and crashes of the model by node. */
@@ -19,20 +23,37 @@ export interface ShardNeed {
 export interface NodeFit {
   readonly kind: "fits";
   readonly room: NodeRoom;
-  readonly gpuUuids: readonly string[];
-  readonly perGpuMib: number;
-  readonly gpuClass: string;
-  /** Place of its class in the profile's order. */
-  readonly classRank: number;
-  /** Cards that nothing runs on, once this is placed. */
-  readonly wholeCardsLeft: number;
-  /** Free memory that is left on the chosen cards. */
-  readonly leftMib: number;
+  readonly cards: CardFit;
+  /** Replicas of the model that are here already. */
+  readonly sameModel: number;
+  /** Failures of the model here. */
+  readonly failures: number;
+  readonly holdsWeights: boolean;
 }
 
 /** Whether the node can take the shard now, and with which cards; else the first thing that is missing. */
 export function fitOn(room: NodeRoom, need: ShardNeed): NodeFit | Exclusion {
-  return closedWhy(room) ?? unwantedWhy(room, need) ?? hostLacks(room, need.profile) ?? fitOnCards(room, need);
+  const closed = closedWhy(room) ?? unwantedWhy(room, need);
+  if (closed !== null) return closed;
+  // Cards are the long part, many models ask the same of them, and they change only where something is placed.
+  let cards = room.cardFits.get(need.cardsKey);
+  if (cards === undefined) {
+    cards = fitOnCards(room, need);
+    room.cardFits.set(need.cardsKey, cards);
+  }
+  if (cards.kind !== "cards") return cards;
+  const { weightsName } = need.profile;
+  const holdsWeights = weightsName !== null && (room.weights.has(weightsName) || room.coming.has(weightsName));
+  return (
+    hostLacks(room, need.profile, holdsWeights) ?? {
+      kind: "fits",
+      room,
+      cards,
+      sameModel: room.models.get(need.model.name) ?? 0,
+      failures: need.failedOn[room.node.nodeId] ?? 0,
+      holdsWeights,
+    }
+  );
 }
 
 function closedWhy({ node }: NodeRoom): Exclusion | null {
@@ -44,12 +65,12 @@ function closedWhy({ node }: NodeRoom): Exclusion | null {
 
 function unwantedWhy({ node }: NodeRoom, need: ShardNeed): Exclusion | null {
   const report = node.report!;
-  const { model, profile } = need;
-  for (const [label, wanted] of Object.entries(model.nodes.require)) {
+  const { profile } = need;
+  for (const [label, wanted] of need.require) {
     const found = report.labels[label] ?? null;
     if (found !== wanted) return { kind: "labelMissing", label, wanted, found };
   }
-  for (const [label, value] of Object.entries(model.nodes.avoid))
+  for (const [label, value] of need.avoid)
     if (report.labels[label] === value) return { kind: "labelAvoided", label, value };
   if (need.avoidNodes.has(node.nodeId)) return { kind: "avoided" };
   const failures = need.failedOn[node.nodeId] ?? 0;
@@ -61,40 +82,26 @@ function unwantedWhy({ node }: NodeRoom, need: ShardNeed): Exclusion | null {
   return null;
 }
 
-function hostLacks(room: NodeRoom, profile: Profile): Exclusion | null {
+function hostLacks(room: NodeRoom, profile: Profile, holdsWeights: boolean): Exclusion | null {
   if (profile.cpu !== null) {
     const { cores, memoryMib } = profile.cpu;
     if (room.coresFree < cores) return { kind: "cores", needed: cores, free: room.coresFree };
     if (room.memoryFreeMib === null) return { kind: "memoryUnknown" };
     if (room.memoryFreeMib < memoryMib) return { kind: "memory", neededMib: memoryMib, freeMib: room.memoryFreeMib };
   }
-  if (profile.diskMib === 0 || holdsWeights(room, profile)) return null;
+  if (profile.diskMib === 0 || holdsWeights) return null;
   if (room.diskFreeMib === null) return { kind: "diskUnknown" };
   return room.diskFreeMib < profile.diskMib
     ? { kind: "disk", neededMib: profile.diskMib, freeMib: room.diskFreeMib }
     : null;
 }
 
-/** There already, or on their way for another replica. */
-export const holdsWeights = ({ weights, coming }: NodeRoom, { weightsName }: Profile): boolean =>
-  weightsName !== null && (weights.has(weightsName) || coming.has(weightsName));
-
-function fitOnCards(room: NodeRoom, need: ShardNeed): NodeFit | Exclusion {
+function fitOnCards(room: NodeRoom, need: ShardNeed): CardFit | Exclusion {
   const { gpu } = need.profile;
   const pinned = need.model.nodes.gpuUuids;
   const absent = pinned.length > 0 && (gpu === null || !room.cards.some((card) => pinned.includes(card.uuid)));
   if (absent) return { kind: "pinnedGpuAbsent", uuids: pinned };
-  if (gpu === null)
-    return {
-      kind: "fits",
-      room,
-      gpuUuids: [],
-      perGpuMib: 0,
-      gpuClass: "",
-      classRank: 0,
-      wholeCardsLeft: 0,
-      leftMib: 0,
-    };
+  if (gpu === null) return NO_CARDS;
   const report = room.node.report!;
   if (report.gpuDiscovery === "failed") return { kind: "gpuDiscoveryFailed", why: report.gpuDiscoveryWhy };
 
@@ -108,6 +115,17 @@ function fitOnCards(room: NodeRoom, need: ShardNeed): NodeFit | Exclusion {
   }
   return why ?? { kind: "gpuClass", wanted: gpu.classes, found: [...new Set(room.cards.map((card) => card.class))] };
 }
+
+const NO_CARDS: CardFit = {
+  kind: "cards",
+  gpuUuids: [],
+  perGpuMib: 0,
+  gpuClass: "",
+  classRank: 0,
+  isOpen: false,
+  wholeCardsLeft: 0,
+  leftMib: 0,
+};
 
 /** The cards of a class, and how many are left after each condition. */
 interface CardCount {
@@ -176,7 +194,7 @@ function chooseCards(
   gpuClass: string,
   classRank: number,
   pinned: readonly string[],
-): NodeFit {
+): CardFit {
   const usable = room.cards.filter(
     (card) =>
       card.class === gpuClass &&
@@ -191,7 +209,8 @@ function chooseCards(
   for (const card of room.cards) if (card.tenants === 0 && !chosen.includes(card)) wholeCardsLeft += 1;
   for (const card of chosen) leftMib += card.freeMib! - perGpuMib;
   const gpuUuids = chosen.map((card) => card.uuid);
-  return { kind: "fits", room, gpuUuids, perGpuMib, gpuClass, classRank, wholeCardsLeft, leftMib };
+  const isOpen = room.cards.some((card) => card.tenants > 0);
+  return { kind: "cards", gpuUuids, perGpuMib, gpuClass, classRank, isOpen, wholeCardsLeft, leftMib };
 }
 
 // Cards that are used already come first, the fullest of them: whole free cards stay for replicas that need whole cards.

@@ -1,5 +1,6 @@
 import type { Profile } from "../../contract/catalog.ts";
 import type { NodeReport, NodeState } from "../../contract/fleet.ts";
+import type { Exclusion } from "./exclusion.ts";
 
 /**
  * What is free on each node, for one pass: built from the last reports and from what is held, then reduced with every placement,
@@ -51,6 +52,22 @@ export interface CardRoom {
   tenants: number;
 }
 
+/** Cards of a node that fit what is asked of cards. */
+export interface CardFit {
+  readonly kind: "cards";
+  readonly gpuUuids: readonly string[];
+  readonly perGpuMib: number;
+  readonly gpuClass: string;
+  /** Place of its class in the profile's order. */
+  readonly classRank: number;
+  /** Something runs on one of the node's cards already. */
+  readonly isOpen: boolean;
+  /** Cards that nothing runs on, once this is placed. */
+  readonly wholeCardsLeft: number;
+  /** Free memory that is left on the chosen cards. */
+  readonly leftMib: number;
+}
+
 export interface NodeRoom {
   readonly node: PlacementNode;
   readonly cards: readonly CardRoom[];
@@ -64,6 +81,8 @@ export interface NodeRoom {
   /** Replicas here, by model. */
   readonly models: Map<string, number>;
   replicas: number;
+  /** What was found out of the cards, by `ShardNeed.cardsKey`; void with the next placement here. */
+  readonly cardFits: Map<string, CardFit | Exclusion>;
 }
 
 export function nodeRoom(node: PlacementNode, holdings: readonly Holding[]): NodeRoom {
@@ -78,6 +97,7 @@ export function nodeRoom(node: PlacementNode, holdings: readonly Holding[]): Nod
     diskFreeMib: report?.diskFreeMib ?? null,
     models: new Map(),
     replicas: 0,
+    cardFits: new Map(),
   };
   for (const holding of holdings) {
     room.coresFree -= holding.cores;
@@ -102,6 +122,7 @@ export function holdRoom(
     card.freeMib -= perGpuMib;
     card.tenants += 1;
   }
+  room.cardFits.clear();
   room.coresFree -= profile.cpu?.cores ?? 0;
   if (room.memoryFreeMib !== null) room.memoryFreeMib -= profile.cpu?.memoryMib ?? 0;
   takeDisk(room, profile.weightsName, profile.diskMib);

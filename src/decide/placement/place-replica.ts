@@ -2,8 +2,8 @@ import type { Model, Profile } from "../../contract/catalog.ts";
 import type { Exclusion, ExclusionKind } from "./exclusion.ts";
 import type { FleetRoom } from "./fleet-room.ts";
 import type { MemoryTruth } from "./memory-need.ts";
-import { fitOn, holdsWeights, type NodeFit, type ShardNeed } from "./node-fit.ts";
-import { holdRoom, type NodeRoom } from "./node-room.ts";
+import { fitOn, type NodeFit, type ShardNeed } from "./node-fit.ts";
+import { type CardFit, holdRoom, type NodeRoom } from "./node-room.ts";
 
 /**
  * Where a replica goes.
@@ -38,8 +38,12 @@ export function placeReplica(fleet: FleetRoom, wish: PlacementWish): PlacementOu
     const fits =
       wish.model.multiNode === null ? oneNode(fleet, need) : sameFabric(fleet, need, wish.model.multiNode.nodes);
     if (fits === undefined) continue;
-    for (const fit of fits) holdRoom(fit.room, wish.model.name, profile, fit.gpuUuids, fit.perGpuMib);
-    const shards = fits.map(({ room, gpuUuids, perGpuMib }) => ({ nodeId: room.node.nodeId, gpuUuids, perGpuMib }));
+    for (const { room, cards } of fits) holdRoom(room, wish.model.name, profile, cards.gpuUuids, cards.perGpuMib);
+    const shards = fits.map(({ room, cards: { gpuUuids, perGpuMib } }) => ({
+      nodeId: room.node.nodeId,
+      gpuUuids,
+      perGpuMib,
+    }));
     return { kind: "placed", profile, shards };
   }
   return { kind: "noRoom", nodes: countExclusions(fleet, wish) };
@@ -62,9 +66,7 @@ export function explainPlacement(fleet: FleetRoom, wish: PlacementWish): readonl
   return wish.model.profiles.map((profile) => {
     const verdicts = examine(fleet, wish, profile);
     const fits = verdicts.filter((verdict) => verdict.fit.kind === "fits");
-    const preferred = fits.toSorted((a, b) =>
-      compareFits(a.fit as NodeFit, b.fit as NodeFit, shardNeed(wish, profile)),
-    );
+    const preferred = fits.toSorted((a, b) => compareFits(a.fit as NodeFit, b.fit as NodeFit));
     return { profile, nodes: [...preferred, ...verdicts.filter(({ fit }) => fit.kind !== "fits")].map(explanation) };
   });
 }
@@ -72,7 +74,8 @@ export function explainPlacement(fleet: FleetRoom, wish: PlacementWish): readonl
 function explanation({ room, fit }: Verdict): NodeExplanation {
   const { nodeId } = room.node;
   if (fit.kind !== "fits") return { nodeId, verdict: fit };
-  return { nodeId, verdict: { kind: "fits", gpuUuids: fit.gpuUuids, perGpuMib: fit.perGpuMib } };
+  const { gpuUuids, perGpuMib } = fit.cards;
+  return { nodeId, verdict: { kind: "fits", gpuUuids, perGpuMib } };
 }
 
 interface Verdict {
@@ -105,21 +108,30 @@ function countExclusions(fleet: FleetRoom, wish: PlacementWish): Partial<Record<
   return counts;
 }
 
-const shardNeed = (wish: PlacementWish, profile: Profile): ShardNeed => ({
-  model: wish.model,
-  profile,
-  classes: (profile.gpu?.classes ?? []).map((gpuClass) => ({ gpuClass, truth: wish.truth(profile, gpuClass) })),
-  avoidNodes: wish.avoidNodes,
-  failedOn: wish.failedOn,
-  failuresPerNodeMax: wish.failuresPerNodeMax,
-});
+function shardNeed(wish: PlacementWish, profile: Profile): ShardNeed {
+  const { nodes } = wish.model;
+  const { gpu } = profile;
+  const classes = (gpu?.classes ?? []).map((gpuClass) => ({ gpuClass, truth: wish.truth(profile, gpuClass) }));
+  const known = classes.map(({ gpuClass, truth }) => [gpuClass, truth?.perGpuMib ?? null, truth?.oomAtMib ?? null]);
+  return {
+    model: wish.model,
+    profile,
+    require: Object.entries(nodes.require),
+    avoid: Object.entries(nodes.avoid),
+    classes,
+    cardsKey: JSON.stringify([gpu?.count ?? 0, gpu?.memoryMib ?? 0, known, nodes.gpuUuids]),
+    avoidNodes: wish.avoidNodes,
+    failedOn: wish.failedOn,
+    failuresPerNodeMax: wish.failuresPerNodeMax,
+  };
+}
 
 function oneNode(fleet: FleetRoom, need: ShardNeed): readonly NodeFit[] | undefined {
   let best: NodeFit | undefined;
   for (const rooms of candidates(fleet, need)) {
     for (const room of rooms) {
       const fit = fitOn(room, need);
-      if (fit.kind === "fits" && (best === undefined || compareFits(fit, best, need) < 0)) best = fit;
+      if (fit.kind === "fits" && (best === undefined || compareFits(fit, best) < 0)) best = fit;
     }
   }
   return best === undefined ? undefined : [best];
@@ -140,7 +152,7 @@ function sameFabric(fleet: FleetRoom, need: ShardNeed, nodes: number): readonly 
     if (best !== undefined && (group.length - best.group.length || (key < best.key ? -1 : 1)) > 0) continue;
     best = { key, group };
   }
-  return best?.group.toSorted((a, b) => compareFits(a, b, need)).slice(0, nodes);
+  return best?.group.toSorted(compareFits).slice(0, nodes);
 }
 
 /** Rooms may stand in several of the lists. */
@@ -149,7 +161,7 @@ function candidates(fleet: FleetRoom, { profile }: ShardNeed): readonly (readonl
   return profile.gpu.classes.map((gpuClass) => fleet.byClass.get(gpuClass) ?? []);
 }
 
-const fabricKey = (fabric: string, fit: NodeFit): string => `${fabric}\n${fit.gpuClass}`;
+const fabricKey = (fabric: string, fit: NodeFit): string => `${fabric}\n${fit.cards.gpuClass}`;
 
 function groupByFabric(fits: Iterable<NodeFit>): Map<string, NodeFit[]> {
   const groups = new Map<string, NodeFit[]>();
@@ -169,22 +181,19 @@ function groupByFabric(fits: Iterable<NodeFit>): Map<string, NodeFit[]> {
  * not take both; then failures of this model there; then the class; then weights that need no fetching: loading takes minutes,
  * while a loose fit costs nothing until the next placement. Then GPU replicas are packed and the others are spread.
  */
-function compareFits(a: NodeFit, b: NodeFit, need: ShardNeed): number {
-  const name = need.model.name;
-  const [aNode, bNode] = [a.room.node.nodeId, b.room.node.nodeId];
+function compareFits(a: NodeFit, b: NodeFit): number {
   return (
-    (a.room.models.get(name) ?? 0) - (b.room.models.get(name) ?? 0) ||
-    (need.failedOn[aNode] ?? 0) - (need.failedOn[bNode] ?? 0) ||
-    a.classRank - b.classRank ||
-    Number(holdsWeights(b.room, need.profile)) - Number(holdsWeights(a.room, need.profile)) ||
-    (need.profile.gpu === null ? bySpread(a, b) : byPacking(a, b)) ||
-    (aNode < bNode ? -1 : Number(aNode > bNode))
+    a.sameModel - b.sameModel ||
+    a.failures - b.failures ||
+    a.cards.classRank - b.cards.classRank ||
+    Number(b.holdsWeights) - Number(a.holdsWeights) ||
+    (a.cards.gpuUuids.length === 0 ? bySpread(a, b) : byPacking(a.cards, b.cards)) ||
+    (a.room.node.nodeId < b.room.node.nodeId ? -1 : Number(a.room.node.nodeId > b.room.node.nodeId))
   );
 }
 
-const byPacking = (a: NodeFit, b: NodeFit): number =>
-  Number(isOpen(b.room)) - Number(isOpen(a.room)) || a.wholeCardsLeft - b.wholeCardsLeft || a.leftMib - b.leftMib;
-const isOpen = ({ cards }: NodeRoom): boolean => cards.some((card) => card.tenants > 0);
+const byPacking = (a: CardFit, b: CardFit): number =>
+  Number(b.isOpen) - Number(a.isOpen) || a.wholeCardsLeft - b.wholeCardsLeft || a.leftMib - b.leftMib;
 
 const bySpread = (a: NodeFit, b: NodeFit): number =>
   freeShare(b.room) - freeShare(a.room) || a.room.replicas - b.room.replicas;

@@ -4,6 +4,10 @@ import { asMono, formatIsoTime, type MonoMs } from "../../kernel/clock.ts";
 import { hashesOf } from "./model-failures.ts";
 import type { PassMemory, PassMint, PassSnapshot, PassTime, Sighting } from "./snapshot.ts";
 
+/** Key of a replica whose start was sent and not acknowledged. */
+export const PLACING = "placing ";
+const WENT_BACK = "went back";
+
 /**
  * A pass in the making: the snapshot with this pass's changes laid over it.
  *
@@ -26,6 +30,8 @@ export class PassDraft {
     model: new Map<string, ModelDoc | null>(),
     memory: new Map<string, MemoryDoc | null>(),
   };
+  /** The store went back behind what was committed, and what came of it may not be seen yet. */
+  readonly isHeld: boolean;
   #wakeAt: number = Number.POSITIVE_INFINITY;
 
   constructor(snapshot: PassSnapshot, before: PassMemory, now: PassTime, mint: PassMint) {
@@ -33,6 +39,7 @@ export class PassDraft {
     this.#before = before;
     this.now = now;
     this.mint = mint;
+    this.isHeld = this.#hold();
   }
 
   get wakeAt(): MonoMs | null {
@@ -42,7 +49,7 @@ export class PassDraft {
   /** Whether anything may be stopped in this pass at all. */
   get mayStop(): boolean {
     const { fleet, restored } = this.snapshot;
-    return !fleet.settling && !fleet.braked && !restored;
+    return !fleet.settling && !fleet.braked && !restored && !this.isHeld;
   }
 
   get today(): string {
@@ -147,6 +154,25 @@ export class PassDraft {
     this.memory.set(key, { at: this.now.mono, seq: 0 });
     this.wake(this.now.mono + resendMs);
     this.commands.push({ nodeId, verb });
+  }
+
+  /**
+   * A replica that was placed in this term and is no longer in the store was lost with the store's last commits, as a failover
+   * does it. Its start is on its way all the same, so nothing is placed or stopped until reports must show it.
+   */
+  #hold(): boolean {
+    const { docs, settings } = this.snapshot;
+    let lost = this.#before.has(WENT_BACK);
+    for (const key of this.#before.keys())
+      if (key.startsWith(PLACING) && !docs.replicas.has(key.slice(PLACING.length))) lost = true;
+    if (!lost) return false;
+    const { at } = this.#before.get(WENT_BACK) ?? { at: this.now.mono };
+    const endsAt = at + settings.commandLifeMs;
+    if (this.now.mono >= endsAt) return false;
+    if (this.isNews(WENT_BACK))
+      this.event("storeWentBack", {}, "the store has lost commits; what runs is looked at first");
+    this.wake(endsAt);
+    return true;
   }
 
   wake(at: number): void {

@@ -19,7 +19,7 @@ import {
 import { startsAllowed } from "./model-failures.ts";
 import { noteNodes } from "./node-facts.ts";
 import { observe, type Observed } from "./observe.ts";
-import { PassDraft } from "./pass-draft.ts";
+import { PassDraft, PLACING } from "./pass-draft.ts";
 import { freeRendezvousPort } from "./rendezvous-port.ts";
 import { isUnacknowledged, liveReplica, stopReplica } from "./replica-life.ts";
 import {
@@ -58,7 +58,7 @@ export function planPass(snapshot: PassSnapshot, before: PassMemory, now: PassTi
   dropEnded(draft, models);
   stopSurplus(draft, models);
   dropFigures(draft, models);
-  const unplaced = snapshot.fleet.settling ? [] : placeMissing(draft, models, observed);
+  const unplaced = snapshot.fleet.settling || draft.isHeld ? [] : placeMissing(draft, models, observed);
   return {
     writes: draft.writes(),
     commands: draft.commands,
@@ -88,8 +88,10 @@ interface Missing {
 function placeMissing(draft: PassDraft, models: ByModel, observed: Observed): readonly PlacementRefusal[] {
   const missing = listMissing(draft, models);
   const late: ReplicaDoc[] = [];
-  for (const doc of draft.snapshot.docs.replicas.values())
-    if (doc.state === "placing" && isUnacknowledged(draft, doc, observed)) late.push(doc);
+  for (const { id, state } of draft.snapshot.docs.replicas.values()) {
+    const doc = state === "placing" ? draft.replica(id) : undefined;
+    if (doc !== undefined && isUnacknowledged(draft, doc, observed)) late.push(doc);
+  }
   if (missing.length === 0 && late.length === 0) return [];
   const room = roomOf(draft, observed);
   for (const doc of late) moveUnacknowledged(draft, room, doc);
@@ -146,7 +148,7 @@ function placeOne(
   if (outcome.kind === "noRoom") return outcome.nodes;
   const doc = newReplica(draft, model, outcome.profile, outcome.shards);
   draft.writeReplica(doc);
-  draft.since(`placing ${doc.id}`);
+  draft.since(PLACING + doc.id);
   const nodeIds = doc.shards.map((shard) => shard.nodeId).join(", ");
   draft.event(
     "replicaPlaced",

@@ -3,7 +3,7 @@ import { sendForget, sendStart, sendStop } from "./commands.ts";
 import { noteFailure } from "./model-failures.ts";
 import { noteOutOfMemory } from "./memory-truth.ts";
 import { aggregateState, isGone, type Observed, type ShardSight, sightOf } from "./observe.ts";
-import type { PassDraft } from "./pass-draft.ts";
+import { PLACING, type PassDraft } from "./pass-draft.ts";
 
 /**
  * One replica from its placement to its end, as its node's reports tell it.
@@ -107,7 +107,7 @@ export function isUnacknowledged(draft: PassDraft, doc: ReplicaDoc, observed: Ob
   const { fleet, settings } = draft.snapshot;
   const absent = doc.shards.some((_, index) => sightOf(doc, index, fleet, observed).kind === "absent");
   if (doc.state !== "placing" || doc.desired !== "run" || !absent) return false;
-  const { at } = draft.since(`placing ${doc.id}`);
+  const { at } = draft.since(PLACING + doc.id);
   if (draft.now.mono - at >= settings.acknowledgeMs) return true;
   draft.wake(at + settings.acknowledgeMs);
   return false;
