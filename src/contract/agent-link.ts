@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 import { z } from "zod";
 import { REPLICA_ENGINES, type Profile } from "./catalog.ts";
 import type { NodeReport, ShardFailure } from "./fleet.ts";
@@ -251,51 +250,4 @@ function readFrame<Message>(frame: string, types: ReadonlySet<string>, schema: z
   // Paths and rules only: a value may be a secret.
   const [issue] = read.error.issues;
   return { kind: "invalid", why: `${type}: ${issue?.path.join(".") ?? ""}: ${issue?.code ?? "wrong"}` };
-=======
-import type { Profile } from "./catalog.ts";
-
-/** What a leader tells an agent to do: a closed list, carried in an envelope that says under which term. */
-export interface StartVerb {
-  readonly kind: "start";
-  readonly replicaId: string;
-  readonly generation: number;
-  readonly shard: {
-    readonly index: number;
-    readonly of: number;
-    /** Where the first shard listens for the others; null for a replica of one shard. */
-    readonly headAddress: string | null;
-    readonly rendezvousPort: number | null;
-  };
-  readonly model: { readonly name: string; readonly aliases: string[]; readonly slots: number };
-  readonly profile: Profile;
-  readonly gpuUuids: string[];
-  /** What gateways send to this engine; never shown anywhere. */
-  readonly engineKey: string;
-  readonly startStallMs: number;
-  readonly stopGraceMs: number;
-}
-
-export type Verb =
-  | StartVerb
-  | {
-      readonly kind: "stop";
-      readonly replicaId: string;
-      readonly generation: number;
-      readonly graceMs: number;
-      readonly why: string;
-    }
-  /** The control plane has taken note of a shard that has ended. */
-  | { readonly kind: "forget"; readonly replicaId: string; readonly generation: number }
-  | { readonly kind: "logs"; readonly requestId: string; readonly replicaId: string; readonly lines: number };
-
-export interface CommandEnvelope {
-  readonly clusterId: string;
-  readonly epoch: number;
-  /** Random for each process that leads: two holders of one number can be told apart. */
-  readonly holder: string;
-  readonly seq: number;
-  readonly commandId: string;
-  readonly validForMs: number;
-  readonly verb: Verb;
->>>>>>> 4ba60df (A simulated cluster that breaks the pass in every way, and what it found: reports count once their agent follows the term; a store that went back is waited for)
 }

@@ -70,6 +70,8 @@ export class SimCluster {
     };
     this.controls = names.map((name) => new SimControl(name, links.get(name)!, world));
     this.store.put(nodeIds.map((id) => ({ kind: "node", id, doc: aNodeDoc(id, { bootId: null }) })));
+    // Enrolments are not what a failover loses here: nobody would enrol the nodes again.
+    this.store.backup()();
   }
 
   get leader(): SimControl | undefined {
