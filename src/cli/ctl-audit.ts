@@ -52,14 +52,14 @@ function readFormat(values: FilterValues, allowed: readonly Format[]): Format {
 function filterParams(values: FilterValues, limitDefault: number): URLSearchParams {
   const params = new URLSearchParams();
   const filters = {
-    key: values.key,
+    key_id: values.key,
     model: values.model,
     upstream: values.upstream,
     outcome: values.outcome,
     request_id: values.request,
   };
   for (const [name, value] of Object.entries(filters)) {
-    if (value === "") throw usageError(`--${name === "request_id" ? "request" : name}: is empty`);
+    if (value === "") throw usageError(`--${name.split("_")[0]}: is empty`);
     if (value !== undefined) params.set(name, value);
   }
   const limit = values.limit === undefined ? limitDefault : Number(values.limit);

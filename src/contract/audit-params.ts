@@ -4,7 +4,8 @@ import { parseIsoTime } from "../kernel/clock.ts";
 export const AUDIT_PARAMS = [
   "since",
   "until",
-  "key",
+  // Not `key`: a parameter of that name is taken for a secret in the wrong place, on every route.
+  "key_id",
   "model",
   "upstream",
   "outcome",

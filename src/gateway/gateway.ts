@@ -1,4 +1,3 @@
-import { join } from "node:path";
 import type { GatewayConfig } from "../contract/gateway-config.ts";
 import { formatListen } from "../contract/listen-address.ts";
 import type { Clock } from "../kernel/clock.ts";
@@ -7,10 +6,11 @@ import { requestIds } from "../kernel/ids.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import { TimerWheel } from "../kernel/timer-wheel.ts";
-import { openSqliteAudit, type AuditSink } from "./audit/audit-sink.ts";
+import type { AuditSink } from "./audit/audit-sink.ts";
+import { openAudit } from "./audit/open-audit.ts";
 import { loadStoredKeys, type KeyAdmin } from "./auth/admin-keys.ts";
 import { KeyLimiter } from "./auth/key-limits.ts";
-import { KeyRing } from "../access/key-ring.ts";
+import { KeyRing } from "./auth/key-ring.ts";
 import { StoredKeys } from "./auth/stored-keys.ts";
 import { analyzerClient } from "./facades/azure/analyzer-client.ts";
 import { BufferBudget } from "./buffer-budget.ts";
@@ -24,7 +24,7 @@ import { NodeEdgeServer } from "./http/node-edge-server.ts";
 import { OwnRoutes } from "./http/own-routes.ts";
 import { LoopWatch } from "./loop-watch.ts";
 import { ReplayDesk } from "./replay/replay-desk.ts";
-import { ReplyStores } from "./replay/reply-stores.ts";
+import { openReplyStores, type ReplyStores } from "./replay/reply-stores.ts";
 import { createGatewayMetrics } from "./metrics/gateway-metrics.ts";
 import { collectProcessMetrics } from "./metrics/process-metrics.ts";
 import { Registry } from "./metrics/registry.ts";
@@ -87,12 +87,22 @@ export class Gateway {
     const metrics = createGatewayMetrics(metricsRegistry, version);
     // First, and by itself: what refuses the start must leave nothing else open.
     const coordination = await openCoordination(config, { clock, random, log, metrics });
+    const stores = await openReplyStores(config, { clock, random, log, metrics });
     const [audit, tracer, client] = await Promise.all([
-      openSqliteAudit({ path: join(config.dataDir, "audit.db"), max: config.auditEventsMax, clock, log }),
+      openAudit(config, coordination, { clock, log }),
       openTracer(config.otel, version, { clock, log }),
       makeClient(config, clock, wheel),
     ]);
-    const gateway = new Gateway(options, { wheel, audit, tracer, client, coordination, metrics, metricsRegistry });
+    const gateway = new Gateway(options, {
+      wheel,
+      audit,
+      tracer,
+      client,
+      coordination,
+      stores,
+      metrics,
+      metricsRegistry,
+    });
     const address = await gateway.#edge.listen(config.listen.host, config.listen.port);
     gateway.#address = formatListen({ host: config.listen.host, port: address.port });
     return gateway;
@@ -106,6 +116,7 @@ export class Gateway {
       tracer: Tracer;
       client: UpstreamClient;
       coordination: Coordination;
+      stores: ReplyStores;
       metrics: ReturnType<typeof createGatewayMetrics>;
       metricsRegistry: Registry;
     },
@@ -135,13 +146,13 @@ export class Gateway {
       metrics: this.#metrics,
     });
     this.#registry.apply(config.upstreams);
-    this.#stores = new ReplyStores({ clock, log, config: () => this.#config });
+    this.#stores = opened.stores;
     const callDeps = this.#callDeps();
     this.#replays = new ReplayDesk({
       ...callDeps,
       random,
       stores: this.#stores,
-      idempotency: () => this.#config.idempotency,
+      config: () => this.#config,
     });
     this.#inference = new InferenceHandler({
       ...callDeps,
@@ -274,13 +285,13 @@ export class Gateway {
     await Promise.race([closed, clock.sleep(LAST_BYTES_MS, never)]);
     this.#edge.destroyAll();
     this.#registry.dispose();
-    this.#coordination.close();
     this.#client.close();
     this.#processMetrics[Symbol.dispose]();
     this.#loopWatch[Symbol.dispose]();
     this.#keyAdmin.stored.close();
     await this.#replays.close();
     await Promise.all([this.#audit.close(), this.#tracer.close()]);
+    this.#coordination.close();
     log.info("gateway.stopped", { cut });
   }
 }

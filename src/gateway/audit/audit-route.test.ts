@@ -11,7 +11,7 @@ const good: { params: string; query: object }[] = [
   { params: "since=2026-01-01T00:00:00Z", query: { limit: 100, sinceMs: NOW } },
   { params: "since=2026-01-01T02:00%2B02:00", query: { limit: 100, sinceMs: NOW } },
   {
-    params: "key=team-a&model=a%20b&upstream=chat&outcome=ok&request_id=r1&after_seq=0",
+    params: "key_id=team-a&model=a%20b&upstream=chat&outcome=ok&request_id=r1&after_seq=0",
     query: { limit: 100, keyId: "team-a", model: "a b", upstream: "chat", outcome: "ok", requestId: "r1", afterSeq: 0 },
   },
   { params: "limit=10000", query: { limit: 10_000 } },
@@ -38,7 +38,8 @@ for (const params of [
   "until=1x",
   "after_seq=-1",
   "after_seq=99999999999999999",
-  "key=",
+  "key_id=",
+  "key=team-a",
   `model=${"x".repeat(513)}`,
   "nope=1",
   "constructor=1",

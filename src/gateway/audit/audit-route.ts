@@ -45,7 +45,7 @@ export function parseAuditQuery(params: URLSearchParams, now: number): AuditQuer
       ...(sinceMs !== undefined && { sinceMs }),
       ...(untilMs !== undefined && { untilMs }),
       ...(afterSeq !== undefined && { afterSeq }),
-      ...(given.key !== undefined && { keyId: given.key }),
+      ...(given.key_id !== undefined && { keyId: given.key_id }),
       ...(given.model !== undefined && { model: given.model }),
       ...(given.upstream !== undefined && { upstream: given.upstream }),
       ...(given.outcome !== undefined && { outcome: given.outcome }),

@@ -14,55 +14,31 @@ const { path, max, runId } = workerData as AuditWorkerData;
 let store: AuditStore | undefined;
 
 function handle(request: AuditRequest): AuditReply {
-  switch (request.kind) {
-    case "write":
-      return attempt(
-        request.now,
-        (open) => {
-          open.write(request.batch, request.now);
-          return { kind: "written" };
-        },
-        (why) => ({ kind: "writeFailed", why }),
-      );
-    case "query":
-      return attempt(
-        request.now,
-        (open) => ({ kind: "page", id: request.id, page: open.query(request.query) }),
-        (why) => ({ kind: "queryFailed", id: request.id, why }),
-      );
-    case "close":
-      return attempt(
-        request.now,
-        (open) => {
-          open.close(request.lastOrdinal, request.now);
-          store = undefined;
-          return { kind: "closed" };
-        },
-        (why) => ({ kind: "closeFailed", why }),
-      );
-    default:
-      return assertNever(request, "audit request");
-  }
-}
-
-function attempt(now: number, act: (open: AuditStore) => AuditReply, failed: (why: string) => AuditReply): AuditReply {
+  const { id, now } = request;
   try {
     store ??= openAuditStore(path, max, runId, now);
-    return act(store);
+    switch (request.kind) {
+      case "write":
+        store.write(request.batch, now);
+        return { kind: "written", id };
+      case "query":
+        return { kind: "page", id, page: store.query(request.query) };
+      case "close":
+        store.close(request.lastOrdinal, now);
+        store = undefined;
+        return { kind: "closed", id };
+      default:
+        return assertNever(request, "audit request");
+    }
   } catch (err) {
-    const why = err instanceof Error ? err.message : String(err);
     try {
       store?.abandon();
     } catch {
       // A handle that can't even be closed is left behind; the next request opens a new one.
     }
     store = undefined;
-    return failed(why);
+    return { kind: "failed", id, why: err instanceof Error ? err.message : String(err) };
   }
 }
 
-port.on("message", (request: AuditRequest) => {
-  const reply = handle(request);
-  port.postMessage(reply);
-  if (reply.kind === "closed" || reply.kind === "closeFailed") port.close();
-});
+port.on("message", (request: AuditRequest) => port.postMessage(handle(request)));

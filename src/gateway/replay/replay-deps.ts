@@ -1,4 +1,4 @@
-import type { IdempotencySettings } from "../../contract/gateway-config.ts";
+import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import type { Random } from "../../kernel/random.ts";
 import type { CallDeps } from "../calls/call-deps.ts";
 import type { ReplyStores } from "./reply-stores.ts";
@@ -6,5 +6,5 @@ import type { ReplyStores } from "./reply-stores.ts";
 export interface ReplayDeps extends CallDeps {
   readonly random: Random;
   readonly stores: ReplyStores;
-  readonly idempotency: () => IdempotencySettings;
+  readonly config: () => GatewayConfig;
 }

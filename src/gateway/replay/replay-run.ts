@@ -123,12 +123,12 @@ export class ReplayRun {
   async #askKey(fingerprint: string): Promise<Stage> {
     const { context, plan } = this.#request;
     if (plan.idempotencyKey === null) return "goOn";
-    const { metrics, clock, stores, idempotency } = this.#deps;
+    const { metrics, clock, stores, config } = this.#deps;
     const scope = idempotencyScope(context.key.id, context.path, plan.idempotencyKey);
-    const store = stores.forKeys();
+    const store = stores.forKeys(config());
     const name = { key: hashParts([scope], sha256), lane: "", owner: newOwner() };
     const claim: HeldClaim = { store, name, fingerprint };
-    const turn = await this.#turn(claim, clock.mono() + idempotency().waitMs);
+    const turn = await this.#turn(claim, clock.mono() + config().idempotency.waitMs);
     switch (turn.kind) {
       case "taken":
         this.#keyClaim = claim;
@@ -247,7 +247,7 @@ export class ReplayRun {
     const says = refused ? ["x-yardmaster-refusal", "remembered"] : ["x-yardmaster-cache", "hit"];
     this.#give(reply, "cache", [...says, "age", seconds(ageMs)]);
     const key = this.#keyClaim;
-    if (key !== null) this.#follow(this.#finish(key, "idempotency", reply, this.#deps.idempotency().ttlMs));
+    if (key !== null) this.#follow(this.#finish(key, "idempotency", reply, this.#deps.config().idempotency.ttlMs));
     this.#keyClaim = null;
     return "over";
   }
@@ -290,7 +290,7 @@ export class ReplayRun {
     const { cache } = upstream.settings;
     const forUpstream = this.#contentKey !== null;
     const bytesMax = Math.max(
-      this.#keyClaim === null ? 0 : this.#deps.idempotency().bytesMax,
+      this.#keyClaim === null ? 0 : this.#deps.config().idempotency.bytesMax,
       forUpstream ? Math.min(cache?.bytesMax ?? REFUSAL_BYTES_MAX, CACHED_BYTES_MAX) : 0,
     );
     const res = new RecordingReply(context.res, this.#deps.budget, bytesMax, this.#added);
@@ -313,7 +313,7 @@ export class ReplayRun {
     const key = this.#keyClaim;
     if (key !== null) {
       const reply = kept("answer");
-      const { ttlMs, bytesMax } = this.#deps.idempotency();
+      const { ttlMs, bytesMax } = this.#deps.config().idempotency;
       const tooLarge = reply !== null && reply.body.length > bytesMax ? "too_large" : null;
       const why = whyNotForKey(answer) ?? lostTo ?? tooLarge;
       if (why === null && reply !== null) storing.push(this.#finish(key, "idempotency", reply, ttlMs));

@@ -6,6 +6,9 @@ import { SqliteShelf } from "../../coord/local/sqlite-shelf.ts";
 import type { ReplyStore } from "../../coord/reply-store.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
+import type { Random } from "../../kernel/random.ts";
+import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
+import type { SharedReplies } from "./shared-replies.ts";
 
 interface Cache {
   readonly store: ReplyStore;
@@ -15,25 +18,50 @@ interface Cache {
 /** Kept refusals of an upstream that keeps nothing else. */
 const REFUSALS_BYTES_MAX = 4 * 1024 * 1024;
 
+interface Shared {
+  /** For the answers to idempotency keys; null: in this gateway's own database. */
+  readonly keys: SharedReplies | null;
+  /** For the caches; null: in memory. */
+  readonly caches: SharedReplies | null;
+}
+
+interface StorePorts {
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+/** Where answers lie, as the configuration says. Nothing is connected before it is needed. */
+export async function openReplyStores(
+  config: GatewayConfig,
+  ports: StorePorts & { readonly random: Random; readonly metrics: GatewayMetrics },
+): Promise<ReplyStores> {
+  const { coordination, redisUrl, cacheRedisUrl, coordinationTimeoutMs: timeoutMs, keyPrefix } = config;
+  const forKeys = coordination === "redis" ? redisUrl : null;
+  if (forKeys === null && cacheRedisUrl === null) return new ReplyStores(ports, { keys: null, caches: null });
+  const { SharedReplies: Shared } = await import("./shared-replies.ts");
+  const keys = forKeys === null ? null : new Shared({ ...ports, url: forKeys, timeoutMs, keyPrefix });
+  const caches = cacheRedisUrl === null ? keys : new Shared({ ...ports, url: cacheRedisUrl, timeoutMs, keyPrefix });
+  return new ReplyStores(ports, { keys, caches });
+}
+
 /**
  * One store for the answers to idempotency keys and one for each upstream that keeps answers or refusals. Each is made when it is
  * first needed: where nobody sends a key and nothing is configured there is none.
  */
 export class ReplyStores {
-  readonly #clock: Clock;
-  readonly #log: Logger;
-  readonly #config: () => GatewayConfig;
+  readonly #ports: StorePorts;
+  readonly #shared: Shared;
   #idempotency: ReplyStore | undefined;
   readonly #caches = new Map<string, Cache>();
 
-  constructor(options: { readonly clock: Clock; readonly log: Logger; readonly config: () => GatewayConfig }) {
-    this.#clock = options.clock;
-    this.#log = options.log;
-    this.#config = options.config;
+  constructor(ports: StorePorts, shared: Shared) {
+    this.#ports = ports;
+    this.#shared = shared;
   }
 
-  forKeys(): ReplyStore {
-    return (this.#idempotency ??= this.#openForKeys());
+  /** What the first caller's configuration says of place and bounds stays in force. */
+  forKeys(config: GatewayConfig): ReplyStore {
+    return (this.#idempotency ??= this.#openForKeys(config));
   }
 
   forUpstream(upstream: UpstreamSettings): ReplyStore {
@@ -63,22 +91,26 @@ export class ReplyStores {
 
   async close(): Promise<void> {
     await Promise.all(Array.from(this.open(), ([, store]) => store.close()));
+    this.#shared.keys?.close();
+    this.#shared.caches?.close();
   }
 
-  #openForKeys(): ReplyStore {
-    const { dataDir, idempotency } = this.#config();
-    const shelf = new SqliteShelf({
-      path: join(dataDir, "replies.db"),
-      bytesMax: idempotency.totalBytesMax,
-      clock: this.#clock,
-      log: this.#log,
-    });
-    return new LocalReplies(shelf, this.#clock);
+  #openForKeys({ dataDir, idempotency }: GatewayConfig): ReplyStore {
+    const { clock, log } = this.#ports;
+    const bytesMax = idempotency.totalBytesMax;
+    if (this.#shared.keys !== null) return this.#shared.keys.store("replies", bytesMax);
+    return new LocalReplies(new SqliteShelf({ path: join(dataDir, "replies.db"), bytesMax, clock, log }), clock);
   }
 
   #openCache(upstream: UpstreamSettings): Cache {
-    const shelf = new MemoryShelf(bytesMaxOf(upstream), this.#clock);
-    return { store: new LocalReplies(shelf, this.#clock), setBytesMax: (bytes) => shelf.setBytesMax(bytes) };
+    const { clock } = this.#ports;
+    const bytesMax = bytesMaxOf(upstream);
+    if (this.#shared.caches !== null) {
+      const store = this.#shared.caches.store(`cache:${upstream.id}`, bytesMax);
+      return { store, setBytesMax: (bytes) => store.setBytesMax(bytes) };
+    }
+    const shelf = new MemoryShelf(bytesMax, clock);
+    return { store: new LocalReplies(shelf, clock), setBytesMax: (bytes) => shelf.setBytesMax(bytes) };
   }
 }
 

@@ -1,3 +1,4 @@
+import type { AuditRecord } from "../../../src/contract/audit-event.ts";
 import { RawServer, type RawCall } from "../../../src/testing/raw-server.ts";
 import { call, startCall, type CallAnswer, type CallOptions, type LiveCall } from "./calls.ts";
 import { aCompletion, jsonAnswer } from "./raw-engine.ts";
@@ -68,6 +69,13 @@ export class ReplayWorld {
 
   start(options: CallOptions): LiveCall {
     return startCall(this.gateway, options);
+  }
+
+  /** The record of an answer's request, at whichever gateway it was. */
+  async auditOf(answer: CallAnswer): Promise<AuditRecord | undefined> {
+    const id = String(answer.headers["x-request-id"]);
+    const pages = await Promise.all(this.gateways.map((gateway) => gateway.audit(`?request_id=${id}`)));
+    return pages.flatMap(({ records }) => records)[0];
   }
 
   /** Of all gateways together. */

@@ -10,7 +10,9 @@ import { systemClock } from "../../kernel/clock.ts";
 import { type LogFields, type Logger, silentLogger } from "../../kernel/log.ts";
 import { anAuditEvent } from "../../testing/an-audit-event.ts";
 import { VirtualClock } from "../../testing/virtual-clock.ts";
-import { type AuditSink, openSqliteAudit, type SqliteAuditOptions } from "./audit-sink.ts";
+import { auditSuite, recordMany, seqs } from "./audit-sink.conformance.ts";
+import type { AuditSink } from "./audit-sink.ts";
+import { openSqliteAudit, type SqliteAuditOptions } from "./sqlite-audit.ts";
 
 const root = mkdtempSync(join(tmpdir(), "yardmaster-audit-"));
 after(() => rmSync(root, { recursive: true, force: true }));
@@ -20,19 +22,17 @@ const newPath = (): string => join(root, `case-${++files}`, "audit.sqlite");
 const open = (path: string, over: Partial<SqliteAuditOptions> = {}): Promise<AuditSink> =>
   openSqliteAudit({ path, max: 100_000, clock: systemClock, log: silentLogger, ...over });
 
-const ids = (page: AuditPage): string[] => page.records.map((record) => record.requestId);
-const seqs = (page: AuditPage): number[] => page.records.map((record) => record.seq);
-
-function recordMany(sink: AuditSink, from: number, to: number): void {
-  for (let i = from; i <= to; i += 1) sink.record(anAuditEvent({ requestId: `req-${i}`, time: 1_767_225_600_000 + i }));
-}
-
 async function readAll(path: string): Promise<AuditPage> {
   const sink = await open(path);
   const page = await sink.query({ limit: 100_000 });
   await sink.close();
   return page;
 }
+
+auditSuite("in SQLite", () => {
+  const path = newPath();
+  return Promise.resolve({ open: (over = {}) => open(path, over), close: () => Promise.resolve() });
+});
 
 /** A logger that remembers, and tells when a line of an op is written. */
 function rememberingLog(): Logger & {
@@ -49,74 +49,6 @@ function rememberingLog(): Logger & {
     lines.some((line) => line.op === op) ? Promise.resolve() : new Promise((resolve) => waiters.push({ op, resolve }));
   return { lines, seen, debug: add, info: add, warn: add, error: add };
 }
-
-test("an event is read back with every fact it was recorded with, numbered from one [10.O1]", async () => {
-  const sink = await open(newPath());
-  const event = anAuditEvent({
-    model: 'a"b\\c\n\u{1f600}',
-    errorCode: "UPSTREAM_ERROR",
-    outcome: "upstream_failed",
-    overflow: "cloud",
-    shed: true,
-    cachedTokens: 3,
-  });
-  sink.record(event);
-  const page = await sink.query({ limit: 10 });
-  assert.deepEqual(page, { records: [{ ...event, seq: 1 }], lastSeq: 1, gaps: [], dropped: 0 });
-  await sink.close();
-});
-
-test("a thousand events recorded just before the stop are all stored [10.O1]", async () => {
-  const path = newPath();
-  const sink = await open(path);
-  recordMany(sink, 1, 1_000);
-  await sink.close();
-  assert.deepEqual(sink.stats(), { recorded: 1_000, dropped: 0, pending: 0 });
-  const page = await readAll(path);
-  assert.equal(page.records.length, 1_000);
-  assert.equal(new Set(ids(page)).size, 1_000);
-  assert.deepEqual(page.gaps, []);
-});
-
-test("numbers go on by one over a clean restart", async () => {
-  const path = newPath();
-  for (const [from, to] of [
-    [1, 3],
-    [4, 5],
-  ] as const) {
-    const sink = await open(path);
-    recordMany(sink, from, to);
-    await sink.close();
-  }
-  const page = await readAll(path);
-  assert.deepEqual(seqs(page), [1, 2, 3, 4, 5]);
-  assert.deepEqual(page.gaps, []);
-});
-
-test("queries narrow by every field and give the newest events, oldest first", async () => {
-  const sink = await open(newPath());
-  sink.record(anAuditEvent({ requestId: "a", keyId: "k1", model: "m1", upstream: "u1", time: 1_000 }));
-  sink.record(
-    anAuditEvent({ requestId: "b", keyId: "k2", model: "m1", upstream: "u2", time: 2_000, outcome: "refused" }),
-  );
-  sink.record(anAuditEvent({ requestId: "c", keyId: null, model: "m2", upstream: "u1", time: 3_000 }));
-  const rows = [
-    { query: { keyId: "k1" }, expect: ["a"] },
-    { query: { model: "m1" }, expect: ["a", "b"] },
-    { query: { upstream: "u1" }, expect: ["a", "c"] },
-    { query: { outcome: "refused" }, expect: ["b"] },
-    { query: { requestId: "c" }, expect: ["c"] },
-    { query: { sinceMs: 2_000 }, expect: ["b", "c"] },
-    { query: { untilMs: 2_000 }, expect: ["a"] },
-    { query: { afterSeq: 1 }, expect: ["b", "c"] },
-    { query: { afterSeq: 0, limit: 2 }, expect: ["a", "b"] },
-    { query: { limit: 2 }, expect: ["b", "c"] },
-    { query: { model: "m1", keyId: "none" }, expect: [] },
-  ];
-  for (const { query, expect } of rows)
-    assert.deepEqual(ids(await sink.query({ limit: 10, ...query })), expect, JSON.stringify(query));
-  await sink.close();
-});
 
 test("no more than the configured number of events is readable, and the file is trimmed to about as many [10.O1]", async () => {
   const path = newPath();
@@ -175,36 +107,6 @@ test("a locked database delays no caller: events wait and are stored when the lo
   );
 });
 
-test("beyond its bound the spool drops and counts, and readers see the gap in numbers and by a marker [80.G18]", async () => {
-  const path = newPath();
-  const clock = new VirtualClock(); // No batch leaves before the clock moves.
-  const sink = await open(path, { clock, limits: { eventsMax: 100, bytesMax: 1_000_000 } });
-  recordMany(sink, 1, 150);
-  assert.deepEqual(sink.stats(), { recorded: 150, dropped: 50, pending: 100 });
-  await sink.query({ limit: 1 });
-  recordMany(sink, 151, 160);
-  const page = await sink.query({ limit: 1_000 });
-  assert.deepEqual(seqs(page).slice(98, 102), [99, 100, 151, 152]);
-  assert.equal(page.dropped, 50);
-  assert.deepEqual(
-    page.gaps.map(({ afterSeq, missing, why }) => ({ afterSeq, missing, why })),
-    [{ afterSeq: 100, missing: 50, why: "dropped" }],
-  );
-  await sink.close();
-});
-
-test("the spool is bounded by bytes too [80.G18]", async () => {
-  const sink = await open(newPath(), {
-    clock: new VirtualClock(),
-    limits: { eventsMax: 1_000_000, bytesMax: 64 * 1024 },
-  });
-  for (let i = 0; i < 1_000; i += 1) sink.record(anAuditEvent({ model: "x".repeat(5_000) }));
-  const { dropped, pending } = sink.stats();
-  assert.ok(pending > 0 && pending * 10_000 <= 64 * 1024, `${pending} held`);
-  assert.equal(dropped + pending, 1_000);
-  await sink.close();
-});
-
 for (const [name, spoil] of [
   ["a damaged file", (path: string) => writeFileSync(path, "this is no database ".repeat(500))],
   ["a folder in the place of the file", (path: string) => mkdirSync(path)],
@@ -237,7 +139,7 @@ for (const [name, spoil] of [
 test("a process killed at once loses at most what was in memory, and readers see a run that did not close", async () => {
   const path = newPath();
   const script = `
-    import { openSqliteAudit } from ${JSON.stringify(new URL("./audit-sink.ts", import.meta.url).href)};
+    import { openSqliteAudit } from ${JSON.stringify(new URL("./sqlite-audit.ts", import.meta.url).href)};
     import { anAuditEvent } from ${JSON.stringify(new URL("../../testing/an-audit-event.ts", import.meta.url).href)};
     import { systemClock } from ${JSON.stringify(new URL("../../kernel/clock.ts", import.meta.url).href)};
     import { silentLogger } from ${JSON.stringify(new URL("../../kernel/log.ts", import.meta.url).href)};
@@ -259,24 +161,6 @@ test("a process killed at once loses at most what was in memory, and readers see
     page.gaps.map(({ afterSeq, missing, why }) => ({ afterSeq, missing, why })),
     [{ afterSeq: page.records.length, missing: null, why: "run_not_closed" }],
   );
-});
-
-test("two gateways on one file give each number once", async () => {
-  const path = newPath();
-  const [a, b] = [await open(path), await open(path)];
-  for (let round = 0; round < 5; round += 1) {
-    recordMany(a, round * 10 + 1, round * 10 + 10);
-    recordMany(b, 1_000 + round * 10, 1_000 + round * 10 + 9);
-    await Promise.all([a.query({ limit: 1 }), b.query({ limit: 1 })]);
-  }
-  await Promise.all([a.close(), b.close()]);
-  const page = await readAll(path);
-  assert.deepEqual(
-    seqs(page),
-    Array.from({ length: 100 }, (_, i) => i + 1),
-  );
-  assert.equal(new Set(ids(page)).size, 100);
-  assert.deepEqual(page.gaps, []);
 });
 
 test("an audit that was never used starts no thread and makes no file", async () => {
