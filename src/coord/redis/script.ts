@@ -16,3 +16,10 @@ export function loadScript(url: URL): Script {
   const name = (url.pathname.split("/").at(-1) ?? "").replace(/\.lua$/, "");
   return { name, text, sha: createHash("sha1").update(text).digest("hex") };
 }
+
+/** The same script, to be run also when the server's memory is full. Only for what frees, or keeps what is there. */
+export function allowingOutOfMemory(script: Script, name: string): Script {
+  const text = script.text.replace(/^#!lua\n/, "#!lua flags=allow-oom\n");
+  if (text === script.text) throw new Error(`the script ${script.name} does not begin with #!lua`);
+  return { name, text, sha: createHash("sha1").update(text).digest("hex") };
+}
