@@ -13,7 +13,7 @@ import type { SlotStore } from "./slot-store.ts";
 /** What is the same for every store. Time passes by itself: a lease that must lapse is short, one that must not is long. */
 
 const LONG_MS = 60_000;
-export const nobody: WaitingClass = { count: 0, ageMs: 0, endpoints: [] };
+export const nobody: WaitingClass = { count: 0, ageMs: 0, goesFirst: false, endpoints: [] };
 
 export const aRequest = (over: Partial<SlotRequest> = {}): SlotRequest => ({
   gateway: "a",
@@ -51,6 +51,7 @@ const held = (id: string, over: Partial<HeldLease> = {}): HeldLease => ({
 const waits = (count: number, ageMs: number, endpoints: readonly number[] = [0]): WaitingClass => ({
   count,
   ageMs,
+  goesFirst: false,
   endpoints,
 });
 const many = (count: number, name: string, over: Partial<LeaseWant> = {}): LeaseWant[] =>

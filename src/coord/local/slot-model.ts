@@ -17,7 +17,12 @@ import {
 interface Waiter {
   readonly gateway: string;
   readonly expiry: number;
-  readonly ranks: readonly { readonly n: number; readonly since: number; readonly tokens: readonly string[] }[];
+  readonly ranks: readonly {
+    readonly n: number;
+    readonly since: number;
+    readonly goesFirst: boolean;
+    readonly tokens: readonly string[];
+  }[];
 }
 
 interface Ahead {
@@ -185,15 +190,17 @@ class Step {
     return free;
   }
 
-  /** Those at other gateways who go before a waiter of this rank who has waited since `since`. */
+  /** Those at other gateways who go before: higher classes, older ones of the same, and one of any class whose share is due. */
   #ahead(rank: Rank, since: number, goesFirst: boolean): Ahead[] {
     const mine = this.#request.gateway;
     return this.#others.flatMap(({ gateway, ranks }) =>
-      RANKS.filter((above) => above <= rank && (!goesFirst || above === rank)).flatMap((above) => {
+      RANKS.flatMap((above) => {
         const entry = ranks[above];
         if (entry === undefined || entry.n === 0) return [];
         const older = entry.since < since || (entry.since === since && gateway < mine);
-        return above < rank || older ? [{ n: entry.n, tokens: entry.tokens, batch: above === 2 }] : [];
+        const all = (above < rank && !goesFirst) || (above === rank && older);
+        const one = entry.goesFirst && (!goesFirst || older);
+        return all || one ? [{ n: all ? entry.n : 1, tokens: entry.tokens, batch: above === 2 }] : [];
       }),
     );
   }
@@ -211,26 +218,33 @@ class Step {
 
   #wait(grantedOf: readonly number[]): Waiter["ranks"] {
     const { gateway, waiting, endpoints } = this.#request;
-    const ranks = RANKS.map((rank) => ({
-      n: Math.max(0, waiting[rank].count - (grantedOf[rank] ?? 0)),
-      since: this.#now - waiting[rank].ageMs,
-      tokens: waiting[rank].endpoints.map((place) => endpoints[place]?.token ?? ""),
-    }));
+    const ranks = RANKS.map((rank) => {
+      const n = Math.max(0, waiting[rank].count - (grantedOf[rank] ?? 0));
+      return {
+        n,
+        since: this.#now - waiting[rank].ageMs,
+        goesFirst: waiting[rank].goesFirst && n > 0,
+        tokens: waiting[rank].endpoints.map((place) => endpoints[place]?.token ?? ""),
+      };
+    });
     if (ranks.some(({ n }) => n > 0))
       this.#waiting.set(gateway, { gateway, expiry: this.#now + WAITING_TTL_MS, ranks });
     else this.#waiting.delete(gateway);
     return ranks;
   }
 
-  /** Whose turn it is elsewhere, if anything is free: by class, then by age. */
+  /** Whose turn it is elsewhere, if anything is free: those whose share is due, then by class, then by age. */
   #turns(): ReadonlySet<string> {
     const { slots, batchMax } = this.#request;
     let free = slots - this.#sets.all.size;
     const turns = this.#others
-      .flatMap(({ gateway, ranks }) => ranks.map(({ n, since, tokens }, rank) => ({ gateway, n, since, tokens, rank })))
-      .filter(({ n, rank, tokens }) => {
-        return n > 0 && this.#roomOn(tokens) > 0 && (rank < 2 || this.#sets.batch.size < batchMax);
-      })
+      .flatMap(({ gateway, ranks }) =>
+        ranks.flatMap(({ n, since, goesFirst, tokens }, at) => {
+          if (n === 0 || this.#roomOn(tokens) <= 0 || (at === 2 && this.#sets.batch.size >= batchMax)) return [];
+          const turn = { gateway, n, since, rank: at + 1 };
+          return goesFirst ? [{ ...turn, n: 1, rank: 0 }, turn] : [turn];
+        }),
+      )
       .toSorted((a, b) => a.rank - b.rank || a.since - b.since || (a.gateway < b.gateway ? -1 : 1));
     const told = new Set<string>();
     for (const { gateway, n } of turns) {

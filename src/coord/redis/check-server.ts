@@ -8,12 +8,16 @@ export interface ServerFacts {
   readonly version: string | null;
   /** `maxmemory-policy`; null where the server does not tell. */
   readonly policy: string | null;
+  /** How long it runs already; null where it does not tell. */
+  readonly upMs: number | null;
   /** Why jobs must not be entrusted to it, with the fix; null when they may. */
   readonly unfitForJobs: string | null;
 }
 
 const field = (info: string, name: string): string | null =>
   new RegExp(`^${name}:(.*?)\\r?$`, "m").exec(info)?.[1] ?? null;
+
+const secondsOf = (text: string | null): number | null => (text === null ? null : Number(text) * 1_000);
 
 /** Reads INFO, and CONFIG where INFO is denied; what neither tells stays unknown. */
 export async function readServerFacts(connection: RedisConnection): Promise<ServerFacts> {
@@ -25,6 +29,7 @@ export async function readServerFacts(connection: RedisConnection): Promise<Serv
     server: valkey ? "valkey" : "redis",
     version: field(text, valkey ? "valkey_version" : "redis_version"),
     policy,
+    upMs: secondsOf(field(text, "uptime_in_seconds")),
     unfitForJobs: judgePolicy(policy),
   };
 }

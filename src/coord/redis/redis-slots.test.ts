@@ -48,6 +48,7 @@ const leaseId = fc.constantFrom("l0", "l1", "l2", "l3", "l4", "l5", "l6", "l7");
 const waitingClass = fc.record({
   count: fc.constantFrom(0, 0, 0, 1, 2, 5),
   ageMs: fc.constantFrom(0, 1_000, 2_000, 3_000),
+  goesFirst: fc.boolean(),
   endpoints: places,
 });
 const anyRequest = fc.record({
@@ -117,7 +118,7 @@ test("the script does what the model does, after any sequence of requests and at
 test("every key has an end, stands under the prefix with one hash tag for each upstream, and a cluster takes the script [20.S7]", async () => {
   await admin.flushall();
   const store = new RedisSlots(link, subscriber);
-  const waiting = { count: 1, ageMs: 0, endpoints: [0] };
+  const waiting = { count: 1, ageMs: 0, goesFirst: false, endpoints: [0] };
   const request = aRequest({
     wants: [
       { id: "x", rank: 2, goesFirst: false, endpoints: [0] },

@@ -4,7 +4,8 @@
 --
 -- KEYS[1]  all leases: sorted set, lease id -> time of expiry in ms of this server's clock
 -- KEYS[2]  those of them that are batch
--- KEYS[3]  who waits: hash, gateway -> JSON {e: expiry, r: per rank {n: how many, h: since when, t: endpoint tokens}}
+-- KEYS[3]  who waits: hash, gateway -> JSON {e: expiry, r: per rank {n: how many, h: since when, f: one of
+--          them goes first, t: endpoint tokens}}
 -- KEYS[4]  "nonce|time it was made": absent when the store has been emptied
 -- KEYS[5…] per endpoint of the request, in its order: sorted set like KEYS[1]
 -- ARGV[1]  the request, JSON; decide/coordination/slot-request.ts describes its members
@@ -101,15 +102,20 @@ local function goesTo(tokens, at)
   end
   return false
 end
--- Those at other gateways who go before a waiter of this rank who has waited since `since`.
+-- Those at other gateways who go before a waiter of this rank who has waited since `since`: higher classes, older ones of
+-- the same, and one of any class whose share is due.
 local function ahead(rank, since, goesFirst)
   local list = {}
   for _, other in ipairs(others) do
-    for above = goesFirst and rank or 0, rank do
+    for above = 0, 2 do
       local class = other.ranks[above + 1]
-      if class.n > 0 and (above < rank or class.h < since or (class.h == since and other.gateway < ask.gateway)) then
-        list[#list + 1] = {n = class.n, t = class.t, batch = above == 2}
+      local older = class.h < since or (class.h == since and other.gateway < ask.gateway)
+      local n = 0
+      if class.n > 0 then
+        if (above < rank and not goesFirst) or (above == rank and older) then n = class.n
+        elseif class.f and (not goesFirst or older) then n = 1 end
       end
+      if n > 0 then list[#list + 1] = {n = n, t = class.t, batch = above == 2} end
     end
   end
   return list
@@ -151,7 +157,7 @@ for rank = 1, 3 do
   local tokens = {}
   for i, at in ipairs(class.endpoints) do tokens[i] = ask.endpoints[at + 1].token end
   local count = math.max(0, class.count - grantedOf[rank])
-  mine[rank] = {n = count, h = now - class.ageMs, t = tokens}
+  mine[rank] = {n = count, h = now - class.ageMs, f = class.goesFirst and count > 0, t = tokens}
   if count > 0 then waits = true end
 end
 if waits then
@@ -160,7 +166,7 @@ else
   redis.call("HDEL", WAIT, ask.gateway)
 end
 
--- Whose turn it is elsewhere, if anything is free: by class, then by age.
+-- Whose turn it is elsewhere, if anything is free: those whose share is due, then by class, then by age.
 local free = ask.slots - used
 if free > 0 and #others > 0 then
   local turns = {}
@@ -169,6 +175,7 @@ if free > 0 and #others > 0 then
       local class = other.ranks[rank]
       if class.n > 0 and roomOn(class.t) > 0 and (rank < 3 or batchUsed < ask.batchMax) then
         turns[#turns + 1] = {rank = rank, h = class.h, n = class.n, gateway = other.gateway}
+        if class.f then turns[#turns + 1] = {rank = 0, h = class.h, n = 1, gateway = other.gateway} end
       end
     end
   end

@@ -2,6 +2,7 @@ import { REQUEST_CLASSES, type RequestClass } from "../../contract/request-class
 import type { MonoMs } from "../../kernel/clock.ts";
 import { DrainMeter } from "./drain-meter.ts";
 import { FairQueue, type Ticket } from "./fair-queue.ts";
+import { ALONE, type Elsewhere, type Gate, type GateWaiting } from "./gate.ts";
 import { IndexedHeap } from "./indexed-heap.ts";
 import { type ClassQueues, type FullQueue, makeSpace } from "./make-space.ts";
 import { BATCH, type Rank, RANK, RANKS } from "./ranks.ts";
@@ -20,6 +21,7 @@ import { ShareAccount } from "./share-account.ts";
  *   P4. Nothing past its queue timeout or deadline is admitted, also not at the moment in which a slot comes free.
  *   P5. A full queue sheds the lowest class first (make-space.ts); what it can't shed it refuses.
  *   P6. Each id is in at most one place, waiting or holding one slot, and leaves it once.
+ *   P7. With a gate, nobody is admitted whom it does not permit, and P2 holds among those whom it does.
  *
  * A class's queue timeout is fixed when a request starts to wait; `setLimits` changes it for later ones.
  */
@@ -105,6 +107,9 @@ export class AdmissionPool {
   #limits: PoolLimits;
   readonly #room: Room;
   readonly #canTake: (group: string) => boolean;
+  /** By rank: room, and the gate's permission. Without a gate the same as `#canTake`. */
+  readonly #mayGo: readonly [(group: string) => boolean, (group: string) => boolean, (group: string) => boolean];
+  #elsewhere: Elsewhere = ALONE;
   #now: MonoMs;
   #order = 0;
   #events: PoolEvent[] = [];
@@ -127,10 +132,14 @@ export class AdmissionPool {
   readonly #accounts = [new ShareAccount(), new ShareAccount(), new ShareAccount()] as const;
   readonly #drain: DrainMeter;
 
-  constructor(limits: PoolLimits, room: Room, now: MonoMs) {
+  constructor(limits: PoolLimits, room: Room, now: MonoMs, gate?: Gate) {
     this.#limits = limits;
     this.#room = room;
-    this.#canTake = (group) => room.canTake(group);
+    const canTake = (group: string): boolean => room.canTake(group);
+    const through = (rank: Rank) => (group: string) =>
+      room.canTake(group) && gate?.permits(rank, group, this.#now) === true;
+    this.#canTake = canTake;
+    this.#mayGo = gate === undefined ? [canTake, canTake, canTake] : [through(0), through(1), through(2)];
     this.#now = now;
     this.#drain = new DrainMeter(now);
     this.#adopt(limits);
@@ -146,7 +155,7 @@ export class AdmissionPool {
       // After this nobody who waits can be admitted, so whoever can has precedence over no one.
       this.#settle();
     }
-    if (this.#hasSlot(rank) && this.#room.canTake(arrival.group)) {
+    if (this.#hasSlot(rank) && this.#mayGo[rank](arrival.group)) {
       this.#take(arrival.id, rank, arrival.group);
       return ADMITTED;
     }
@@ -212,6 +221,10 @@ export class AdmissionPool {
     return this.#expiries.top?.expiresAt;
   }
 
+  get waits(): boolean {
+    return this.#tickets.size > 0;
+  }
+
   /** 1 for the next of its class, as far as known; told positions of a request only fall. Undefined when it does not wait. */
   position(id: number): number | undefined {
     const ticket = this.#tickets.get(id);
@@ -227,6 +240,55 @@ export class AdmissionPool {
     for (let higher = 0; higher < rank; higher += 1) ahead += this.#queues[higher as Rank].waiting;
     const perSecond = this.#drainPerSecond(rank);
     return perSecond === undefined ? undefined : (ahead / perSecond) * 1_000;
+  }
+
+  /** What to ask for at the gate, by rank; only for pools that have one. */
+  gateWaiting(now: MonoMs): readonly [GateWaiting, GateWaiting, GateWaiting] {
+    this.#pass(now);
+    const open = RANKS.map((rank) => this.#openGroups(rank));
+    let free = this.#limits.slots - this.#holders.size;
+    const first = RANKS.map((rank) => {
+      const goes = rank > 0 && free > 0 && (open[rank]?.count ?? 0) > 0 && this.#goesFirst(rank);
+      if (goes) free -= 1;
+      return goes;
+    });
+    const of = (rank: Rank): GateWaiting => {
+      const { groups, count: waiting } = open[rank] ?? { groups: [], count: 0 };
+      const owed = first[rank] === true ? 1 : 0;
+      const count = owed + Math.max(0, Math.min(free, waiting - owed));
+      free -= count - owed;
+      return {
+        count,
+        groups,
+        since: this.#queues[rank].next(this.#canTake)?.arrivedAt ?? this.#now,
+        goesFirst: owed > 0,
+      };
+    };
+    return [of(0), of(1), of(2)];
+  }
+
+  /** The groups of the class's waiting requests that have room, and how many of these the class's own limit lets go. */
+  #openGroups(rank: Rank): { readonly groups: GateWaiting["groups"]; readonly count: number } {
+    const groups: { name: string; count: number }[] = [];
+    let waiting = 0;
+    this.#queues[rank].eachGroup((name, count) => {
+      if (!this.#canTake(name)) return;
+      groups.push({ name, count });
+      waiting += count;
+    });
+    const most = rank === BATCH ? this.#limits.batchMax - this.#inUse[BATCH] : waiting;
+    return { groups, count: Math.max(0, Math.min(waiting, most)) };
+  }
+
+  #goesFirst(rank: Rank): boolean {
+    return this.#accounts[rank].goesFirst(this.#inUse[rank], this.#drain.holdMs());
+  }
+
+  /** What is known of other pools behind the same gate. */
+  setElsewhere(elsewhere: Elsewhere, now: MonoMs): void {
+    this.#pass(now);
+    this.#elsewhere = elsewhere;
+    this.#shareOut();
   }
 
   /** To be called after every other call; the array is the caller's. */
@@ -255,8 +317,14 @@ export class AdmissionPool {
     this.#limits = limits;
     for (const rank of RANKS) {
       this.#queues[rank].setLimits(limits.queueMax, limits.queueBytesMax);
-      this.#accounts[rank].setShare(limits.batchMinShare, limits.slots);
     }
+    this.#shareOut();
+  }
+
+  #shareOut(): void {
+    const { batchMinShare, slots } = this.#limits;
+    for (const rank of RANKS)
+      this.#accounts[rank].setShare(batchMinShare / Math.max(1, this.#elsewhere.sharers[rank]), slots);
   }
 
   /** Books the time since the last call. A clock that went back counts as one that stood still. */
@@ -266,8 +334,10 @@ export class AdmissionPool {
     this.#now = now;
     if (this.#holders.size > 0) this.#drain.ran(this.#holders.size, ms, now);
     const [interactive, system, batch] = this.#queues;
-    this.#accounts[1].pass(ms, system.waiting > 0, interactive.waiting > 0, this.#inUse[1]);
-    this.#accounts[2].pass(ms, batch.waiting > 0, interactive.waiting + system.waiting > 0, this.#inUse[2]);
+    const { crowded } = this.#elsewhere;
+    this.#accounts[1].pass(ms, system.waiting > 0, crowded[1] || interactive.waiting > 0, this.#inUse[1]);
+    const higher = interactive.waiting + system.waiting > 0;
+    this.#accounts[2].pass(ms, batch.waiting > 0, crowded[2] || higher, this.#inUse[2]);
   }
 
   /** Drops what has expired, then admits for as long as somebody can be. */
@@ -314,7 +384,7 @@ export class AdmissionPool {
 
   #nextOf(rank: Rank): Ticket | undefined {
     const queue = this.#queues[rank];
-    return queue.waiting > 0 && this.#hasSlot(rank) ? queue.next(this.#canTake) : undefined;
+    return queue.waiting > 0 && this.#hasSlot(rank) ? queue.next(this.#mayGo[rank]) : undefined;
   }
 
   #hasSlot(rank: Rank): boolean {

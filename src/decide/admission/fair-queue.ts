@@ -64,6 +64,7 @@ interface Lane extends HeapEntry {
 
 interface Group {
   readonly name: string;
+  waiting: number;
   readonly lanes: IndexedHeap<Lane>;
 }
 
@@ -131,6 +132,7 @@ export class FairQueue {
     lane.tail = ticket;
     flow.weight = ticket.weight;
     flow.newest = ticket.order;
+    lane.group.waiting += 1;
     this.#waiting += 1;
     this.#bytes += ticket.bytes;
     this.#changeLoad(flow, 1, ticket.bytes);
@@ -150,6 +152,11 @@ export class FairQueue {
         best = lane;
     }
     return best?.head;
+  }
+
+  /** Each group that somebody waits for, and how many do. */
+  eachGroup(visit: (group: string, waiting: number) => void): void {
+    for (const { name, waiting } of this.#groups.values()) visit(name, waiting);
   }
 
   /** Takes the request out and charges its key for it. */
@@ -179,6 +186,7 @@ export class FairQueue {
     if (ticket.next === undefined) lane.tail = ticket.prev;
     else ticket.next.prev = ticket.prev;
     ticket.lane = ticket.prev = ticket.next = undefined;
+    lane.group.waiting -= 1;
     this.#waiting -= 1;
     this.#bytes -= ticket.bytes;
     if (lane.head === undefined) this.#dropLane(lane);
@@ -270,7 +278,7 @@ export class FairQueue {
     for (const lane of flow.lanes) if (lane.group.name === groupName) return lane;
     let group = this.#groups.get(groupName);
     if (group === undefined) {
-      group = { name: groupName, lanes: new IndexedHeap(laneBefore) };
+      group = { name: groupName, waiting: 0, lanes: new IndexedHeap(laneBefore) };
       this.#groups.set(groupName, group);
     }
     const lane: Lane = { at: -1, flow, group, head: undefined, tail: undefined };

@@ -42,6 +42,8 @@ export interface WaitingClass {
   readonly count: number;
   /** How long the first of them has waited. */
   readonly ageMs: number;
+  /** The share of the class is due: one of them goes before the higher classes of all gateways. */
+  readonly goesFirst: boolean;
   /** Where they could go. */
   readonly endpoints: readonly number[];
 }

@@ -1,0 +1,230 @@
+import type { AdmissionPool } from "../decide/admission/admission-pool.ts";
+import { ALONE, type Elsewhere, type Gate } from "../decide/admission/gate.ts";
+import type { Rank } from "../decide/admission/ranks.ts";
+import type { BookEffects, BookEndpoint, BookLimits, BookView } from "../decide/coordination/book-view.ts";
+import { LeaseBook } from "../decide/coordination/lease-book.ts";
+import { asMono, type Clock, type MonoMs, type Timer } from "../kernel/clock.ts";
+import type { Logger } from "../kernel/log.ts";
+import type { Random } from "../kernel/random.ts";
+import type { SlotStore } from "./slot-store.ts";
+import type { StoreWatch } from "./store-watch.ts";
+
+/** The upstream as the sharer sees it. */
+export interface SharedUpstream {
+  readonly id: string;
+  readonly pool: AdmissionPool;
+  limits(): BookLimits;
+  /** Endpoints that could take a request of the group now, by what is known here. */
+  usable(group: string): readonly BookEndpoint[];
+  /** 0 for an endpoint that is no longer configured. */
+  slotsOf(endpoint: string): number;
+  /** For each of `count` requests of the group the endpoints that can take it, the best first. */
+  plan(group: string, count: number): readonly (readonly string[])[];
+  /** Somebody who waits may go now: lets the pool admit, and hands out what it decided. */
+  admit(): void;
+}
+
+export interface SharerPorts {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Logger;
+  readonly store: SlotStore;
+  readonly watch: StoreWatch;
+  /** Does something a moment later, when what came in together has been seen. */
+  readonly defer: (callback: () => void) => void;
+  readonly onLost: (upstream: string, leases: number) => void;
+}
+
+/** A waiter that was told no asks again within this time, if nobody told it that something is free. */
+const POLL_MS = 1_000;
+/** From one try to come back to the store to the next. */
+const REJOIN_MS = 1_000;
+/** While the store is away the share grows and shrinks by itself. */
+const RAMP_LOOK_MS = 50;
+
+/**
+ * Lets one upstream's pool share its slots with other gateways: asks the store for leases when somebody waits, gives them
+ * back when calls end, and goes on by its own share while the store is away.
+ *
+ * Invariants:
+ *   S1. One step at a time is under way; what comes up meanwhile goes with the next.
+ *   S2. Nobody waits for an answer that does not come: a step that fails lets the pool go on by its share at once.
+ *   S3. While somebody waits, the store is asked at least every POLL_MS, whether or not a message came.
+ */
+export class SlotSharer implements Gate {
+  readonly book: LeaseBook;
+  readonly #upstream: SharedUpstream;
+  readonly #ports: SharerPorts;
+  readonly #subscriptions: readonly Disposable[];
+  #planned = false;
+  #timer: Timer | undefined;
+  #renewAt: MonoMs;
+  #pollAt: MonoMs;
+  #rejoinAt: MonoMs;
+  #elsewhere: Elsewhere = ALONE;
+  #closed = false;
+
+  constructor(upstream: SharedUpstream, ttlMs: number, ports: SharerPorts) {
+    this.#upstream = upstream;
+    this.#ports = ports;
+    const now = ports.clock.mono();
+    this.book = new LeaseBook({ gateway: ports.watch.gateway, ttlMs });
+    this.#renewAt = this.#pollAt = this.#rejoinAt = now;
+    this.#subscriptions = [
+      ports.watch.onChange((change) => this.#onStore(change)),
+      ports.store.onFree(upstream.id, ports.watch.gateway, () => {
+        this.book.retryDenied();
+        this.#pump();
+      }),
+    ];
+    this.changed();
+  }
+
+  // What the upstream asks and tells
+
+  permits(rank: Rank, group: string, now: MonoMs): boolean {
+    return this.book.permits(rank, this.#upstream.usable(group), this.#upstream.limits(), now);
+  }
+
+  mayBook(rank: Rank, endpoint: BookEndpoint): boolean {
+    return this.book.mayBook(rank, endpoint, this.#ports.clock.mono());
+  }
+
+  took(call: number, rank: Rank, endpoint: string): void {
+    this.book.take(call, rank, endpoint, this.#ports.clock.mono());
+    this.changed();
+  }
+
+  moved(call: number, endpoint: string): void {
+    this.book.move(call, endpoint);
+    this.changed();
+  }
+
+  ended(call: number): void {
+    this.book.end(call, this.#ports.clock.mono());
+    this.changed();
+  }
+
+  /** Somebody came to wait, left, or there is something to tell. */
+  changed(): void {
+    if (this.#planned || this.#closed) return;
+    this.#planned = true;
+    this.#ports.defer(() => {
+      this.#planned = false;
+      this.#pump();
+    });
+  }
+
+  /** Endpoints or limits are others now, so who was told no may be told yes. */
+  roomChanged(): void {
+    this.book.retryDenied();
+    this.changed();
+  }
+
+  /** Gives back what is left, without waiting for an answer. */
+  close(): void {
+    this.#closed = true;
+    this.#timer?.cancel();
+    for (const subscription of this.#subscriptions) subscription[Symbol.dispose]();
+    const now = this.#ports.clock.mono();
+    this.book.endAll(now);
+    const request = this.book.compose(this.#view(now), now);
+    if (request !== null) void this.#ports.store.ask(this.#upstream.id, request, true);
+  }
+
+  // Inside
+
+  #view(now: MonoMs): BookView {
+    const upstream = this.#upstream;
+    return {
+      limits: upstream.limits(),
+      waiting: upstream.pool.gateWaiting(now),
+      slotsOf: (endpoint) => upstream.slotsOf(endpoint),
+      plan: (group, count) => upstream.plan(group, count),
+      store: this.#ports.watch.view(),
+    };
+  }
+
+  #onStore(change: "up" | "down" | "reconnected"): void {
+    const now = this.#ports.clock.mono();
+    // Not all gateways at once, which come back at the same moment.
+    if (change === "up") this.#rejoinAt = asMono(now + this.#ports.random.next() * 50);
+    if (change === "reconnected") this.book.renew();
+    this.#pump();
+  }
+
+  #pump(): void {
+    if (this.#closed || this.book.asking) return;
+    const now = this.#ports.clock.mono();
+    const view = this.#view(now);
+    if (!view.store.up && this.book.mode !== "open")
+      this.#apply(this.book.fail(this.#ports.watch.reason, view, now), now);
+    if (now >= this.#renewAt) {
+      this.book.renew();
+      this.#renewAt = asMono(now + (this.book.settings.ttlMs / 3) * (0.9 + this.#ports.random.next() / 10));
+    }
+    if (this.book.mode === "open" && now >= this.#rejoinAt && (view.store.up || this.book.unreleased > 0)) {
+      this.book.renew();
+      this.#rejoinAt = asMono(now + REJOIN_MS * (0.75 + this.#ports.random.next() / 4));
+    }
+    const request = this.book.compose(this.#view(now), now);
+    if (request !== null) void this.#ask(request, !view.store.up);
+    this.#arm(now);
+  }
+
+  async #ask(request: Parameters<SlotStore["ask"]>[1], evenIfAway: boolean): Promise<void> {
+    const answer = await this.#ports.store.ask(this.#upstream.id, request, evenIfAway);
+    if (this.#closed) return;
+    const now = this.#ports.clock.mono();
+    const view = this.#view(now);
+    this.#pollAt = asMono(now + POLL_MS * (0.75 + this.#ports.random.next() / 4));
+    if (answer.kind === "failed" || answer.kind === "unknown") {
+      this.#rejoinAt = asMono(now + REJOIN_MS * (0.75 + this.#ports.random.next() / 4));
+      this.#apply(this.book.unanswered(answer.reason, view, now), now);
+      this.#arm(now);
+      return;
+    }
+    this.#apply(this.book.answered(answer, view, now), now);
+    this.#pump();
+  }
+
+  #apply(effects: BookEffects, now: MonoMs): void {
+    const { elsewhere, lost } = effects;
+    if (lost > 0) {
+      this.#ports.log.warn("coordination.leases_lost", { upstream: this.#upstream.id, leases: lost });
+      this.#ports.onLost(this.#upstream.id, lost);
+    }
+    if (elsewhere !== null && !sameAs(elsewhere, this.#elsewhere)) {
+      this.#elsewhere = elsewhere;
+      this.#upstream.pool.setElsewhere(elsewhere, now);
+    }
+    if (effects.mayAdmit) this.#upstream.admit();
+    if (this.book.mode === "shared") this.book.returnHand(now);
+  }
+
+  /** One timer for what comes next by itself. */
+  #arm(now: MonoMs): void {
+    this.#timer?.cancel();
+    if (this.#closed) return;
+    const open = this.book.mode === "open";
+    const waits = this.#upstream.pool.waits;
+    let at: number = this.#renewAt;
+    if (open) at = Math.min(at, this.#ports.watch.view().up || this.book.unreleased > 0 ? this.#rejoinAt : at);
+    if (waits) at = Math.min(at, open ? now + RAMP_LOOK_MS : this.#pollAt);
+    this.#timer = this.#ports.clock.after(Math.max(1, at - now), () => this.#onTime());
+  }
+
+  #onTime(): void {
+    const now = this.#ports.clock.mono();
+    if (this.book.mode === "open") this.#upstream.admit();
+    else if (now >= this.#pollAt) {
+      this.book.retryDenied();
+      this.#pollAt = asMono(now + POLL_MS * (0.75 + this.#ports.random.next() / 4));
+    }
+    this.#pump();
+  }
+}
+
+const sameAs = (a: Elsewhere, b: Elsewhere): boolean =>
+  a.crowded.every((flag, rank) => flag === b.crowded[rank]) &&
+  a.sharers.every((count, rank) => count === b.sharers[rank]);

@@ -1,0 +1,48 @@
+/** What was known when the shared store went away. */
+export interface LastSeen {
+  readonly slots: number;
+  /** Held here. */
+  readonly own: number;
+  /** Held by the other gateways, as last told; null when the store was never seen. */
+  readonly others: number | null;
+  /** Gateways last seen, this one included; at least 1. */
+  readonly gateways: number;
+}
+
+/**
+ * How many slots this gateway may hold without asking anyone, `progress` (0 to 1) of the way through the time that requests
+ * take. It begins with what it holds and its part of what was free, and ends at its equal share: at each moment the limits of
+ * all gateways sum up to no more than the slots, while a plain equal share would add to what one of them held already.
+ * The share is at least one slot, so with fewer slots than gateways the sum is the number of gateways.
+ */
+export function fairShare({ slots, own, others, gateways }: LastSeen, progress: number): number {
+  const share = Math.max(1, Math.floor(slots / gateways));
+  if (others === null) return share;
+  const start = own + Math.floor(Math.max(0, slots - own - others) / gateways);
+  return Math.floor(start + (share - start) * Math.min(1, Math.max(0, progress)));
+}
+
+/** How many times of requests are remembered. */
+const REMEMBERED = 128;
+/** Before any request has ended nothing tells how long they take. */
+const UNKNOWN_MS = 30_000;
+const MS_MIN = 1_000;
+const MS_MAX = 300_000;
+
+/** How long requests hold their slots: the 95th percentile of the last ones, within bounds. */
+export class HoldTimes {
+  readonly #ms: number[] = [];
+  #next = 0;
+
+  ended(ms: number): void {
+    this.#ms[this.#next] = ms;
+    this.#next = (this.#next + 1) % REMEMBERED;
+  }
+
+  p95Ms(): number {
+    if (this.#ms.length === 0) return UNKNOWN_MS;
+    const sorted = this.#ms.toSorted((a, b) => a - b);
+    const ms = sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * 0.95))] ?? UNKNOWN_MS;
+    return Math.min(MS_MAX, Math.max(MS_MIN, ms));
+  }
+}
