@@ -346,6 +346,36 @@ export const METRICS = {
     labels: ["script", "outcome"],
     help: "Steps of coordination: reply, refused by the server, notSent (no connection, or given up on it), unknown (no answer in time).",
   },
+  gatewaysSeen: {
+    name: "yardmaster_coordination_gateways",
+    type: "gauge",
+    labels: [],
+    help: "Gateways that share, this one included, as last seen. Absent under `local`.",
+  },
+  slotsElsewhere: {
+    name: "yardmaster_slots_elsewhere",
+    type: "gauge",
+    labels: ["upstream"],
+    help: "Slots of the upstream that other gateways hold, as last told. Absent under `local` and while unknown.",
+  },
+  failedOpen: {
+    name: "yardmaster_failed_open",
+    type: "gauge",
+    labels: ["upstream"],
+    help: "1 while this gateway admits by its own share of the slots because the shared store is away, else 0. Absent under `local`.",
+  },
+  leasesLost: {
+    name: "yardmaster_leases_lost_total",
+    type: "counter",
+    labels: ["upstream"],
+    help: "Leases of running requests that had lapsed (this gateway stood still) and for whose slot there was no room any more.",
+  },
+  storeEmptied: {
+    name: "yardmaster_coordination_store_emptied_total",
+    type: "counter",
+    labels: [],
+    help: "Times that the shared store was found emptied.",
+  },
   seriesCollapsed: {
     name: "yardmaster_metric_series_collapsed_total",
     type: "counter",

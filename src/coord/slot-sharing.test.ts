@@ -56,7 +56,7 @@ class World {
   }
 }
 
-test("a call on an idle upstream costs one step to begin and one to end, and about one round trip [70.B9]", async () => {
+test("a call on an idle upstream costs one step to begin and one to end, and about one round trip [20.S2]", async () => {
   const world = new World(1);
   const gateway = world.start();
   await world.clock.advance(1_000);

@@ -144,6 +144,7 @@ export class Gateway {
       client: this.#client,
       clientFor: (settings) => analyzerClient(settings, this.#client, clock) ?? this.#client,
       metrics: this.#metrics,
+      share: this.#coordination.share,
     });
     this.#registry.apply(config.upstreams);
     this.#stores = opened.stores;

@@ -4,7 +4,7 @@ import type { SlotStore, StoreFailure } from "../coord/slot-store.ts";
 import type { StoreWatch } from "../coord/store-watch.ts";
 import type { RequestClass } from "../contract/request-class.ts";
 import { AdmissionPool, type Room } from "../decide/admission/admission-pool.ts";
-import { RANK, type Rank } from "../decide/admission/ranks.ts";
+import { RANK } from "../decide/admission/ranks.ts";
 import type { BookEndpoint } from "../decide/coordination/book-view.ts";
 import { GatewayCount } from "../decide/coordination/gateway-count.ts";
 import { LinkBreaker, PROBE_MS } from "../decide/coordination/link-breaker.ts";
@@ -35,13 +35,11 @@ export class SimulatedStore {
   state: StoreState = "well";
   nonce = "store-0";
   bornAt: number;
-  readonly #clock: VirtualClock;
   readonly #present = new Map<string, number>();
   #late: (() => void)[] = [];
   #births = 0;
 
   constructor(clock: VirtualClock) {
-    this.#clock = clock;
     this.slots = new LocalSlots(clock);
     this.bornAt = this.slots.now() - 3_600_000;
   }
@@ -424,5 +422,3 @@ export class SimulatedGateway implements Room, SharedUpstream {
     return `${this.name}/${id}`;
   }
 }
-
-export const rankOf = (requestClass: RequestClass): Rank => RANK[requestClass];

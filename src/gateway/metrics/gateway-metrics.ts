@@ -70,6 +70,9 @@ export interface CollectedFamilies {
   readonly uptime: GaugeFamily;
   readonly draining: GaugeFamily;
   readonly coordinationUp: GaugeFamily;
+  readonly gatewaysSeen: GaugeFamily;
+  readonly slotsElsewhere: GaugeFamily;
+  readonly failedOpen: GaugeFamily;
 }
 
 export interface GatewayMetrics {
@@ -85,6 +88,8 @@ export interface GatewayMetrics {
   coordinationStep(script: string, outcome: string): void;
   idempotency(result: "first" | "replayed" | "waited" | "in_progress" | "mismatch" | "unprotected"): void;
   replyNotKept(purpose: "idempotency" | "cache", why: NotKept): void;
+  leasesLost(upstream: string, leases: number): void;
+  storeEmptied(): void;
   readonly collected: CollectedFamilies;
 }
 
@@ -215,6 +220,9 @@ function registerCollected(registry: Registry): CollectedFamilies {
     uptime: gauge(registry, METRICS.uptime),
     draining: gauge(registry, METRICS.draining),
     coordinationUp: gauge(registry, METRICS.coordinationUp),
+    gatewaysSeen: gauge(registry, METRICS.gatewaysSeen),
+    slotsElsewhere: gauge(registry, METRICS.slotsElsewhere),
+    failedOpen: gauge(registry, METRICS.failedOpen),
   };
 }
 
@@ -255,6 +263,8 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
   const reloads = counter(registry, METRICS.configReloads);
   const reloadSuccess = gauge(registry, METRICS.configReloadSuccess).labels();
   const steps = counter(registry, METRICS.coordinationSteps);
+  const lost = counter(registry, METRICS.leasesLost);
+  const emptied = counter(registry, METRICS.storeEmptied).labels();
   const collapsed = counter(registry, METRICS.seriesCollapsed);
   const collectErrors = counter(registry, METRICS.collectErrors);
   gauge(registry, METRICS.buildInfo).labels(version).set(1);
@@ -278,6 +288,8 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
     bytesIn: bytes.labels("in"),
     bytesOut: bytes.labels("out"),
     authFailed: (why) => authFailures.labels(why).inc(),
+    leasesLost: (upstream, leases) => lost.labels(upstream).inc(leases),
+    storeEmptied: () => emptied.inc(),
     coordinationStep: (script, outcome) => steps.labels(script, outcome).inc(),
     configReloaded(result) {
       reloads.labels(result).inc();

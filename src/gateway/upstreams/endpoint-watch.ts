@@ -21,6 +21,8 @@ const TICK_MS = 1_000;
 const LINGER_TICK_MS = 250;
 const METRICS_BUSY_MS = 1_000;
 const METRICS_IDLE_MS = 5_000;
+/** How long what other gateways said of an endpoint explains the engine's busy count. */
+const OTHERS_FRESH_MS = 500;
 const METRICS_TIMEOUT_MS = 2_000;
 const HEALTH_AWAY_MS = 1_000;
 const MODELS_MS = 60_000;
@@ -201,12 +203,20 @@ export class EndpointWatch {
       endpoint.lingers.splice(endpoint.lingers.indexOf(linger), 1);
       linger.onFree();
     }
-    const external = Math.max(0, Math.floor(busy) - ownMost);
+    const external = Math.max(0, Math.floor(busy) - ownMost - this.#othersMost(now));
     endpoint.externalAt = now;
     if (external === endpoint.external) return;
     const grown = external > endpoint.external;
     endpoint.external = external;
     if (!grown) this.#upstream.roomChanged();
+  }
+
+  /** What other gateways may have there. Of those that have not been heard of just now it may be anything. */
+  #othersMost(now: MonoMs): number {
+    const book = this.#upstream.sharer?.book;
+    if (book === undefined) return 0;
+    const heard = book.mode === "shared" && book.lastAnswerAt !== null && now - book.lastAnswerAt < OTHERS_FRESH_MS;
+    return heard ? book.othersOn(this.#endpoint.url) : Number.POSITIVE_INFINITY;
   }
 
   #expireLingers(now: MonoMs): void {

@@ -35,7 +35,11 @@ export class UpstreamRegistry {
       for (const model of settings.models) byModel.set(model, upstream);
     }
     this.#byModel = byModel;
-    for (const [id, upstream] of this.#leaving) if (upstream.leaving.size === 0) this.#leaving.delete(id);
+    for (const [id, upstream] of this.#leaving) {
+      if (upstream.leaving.size > 0) continue;
+      upstream.dispose();
+      this.#leaving.delete(id);
+    }
   }
 
   byModel(name: string): Upstream | undefined {

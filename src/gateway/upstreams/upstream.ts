@@ -1,6 +1,9 @@
 import type { EndpointSettings, UpstreamSettings } from "../../contract/gateway-config.ts";
+import type { SharedUpstream, SlotSharer } from "../../coord/slot-sharer.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import { AdmissionPool, type Admission, type PoolEvent, type Room } from "../../decide/admission/admission-pool.ts";
+import type { Gate } from "../../decide/admission/gate.ts";
+import { RANK } from "../../decide/admission/ranks.ts";
 import type { EngineAdapter } from "../../decide/engines/adapter.ts";
 import { adapterFor } from "../../decide/engines/engines.ts";
 import {
@@ -10,11 +13,9 @@ import {
   type EndpointView,
   type Exclusion,
 } from "../../decide/routing/choose-endpoint.ts";
-import type { BreakerState, ResultKind } from "../../decide/routing/breaker.ts";
+import type { BreakerState } from "../../decide/routing/breaker.ts";
 import { ejectedEndpoints } from "../../decide/routing/outlier.ts";
 import { RetryBudget } from "../../decide/routing/retry-budget.ts";
-import type { RetryCause } from "../../decide/routing/retry-policy.ts";
-import { assertNever } from "../../kernel/assert-never.ts";
 import { asMono, type Clock, type MonoMs } from "../../kernel/clock.ts";
 import type { Random } from "../../kernel/random.ts";
 import type { Deadline, TimerWheel } from "../../kernel/timer-wheel.ts";
@@ -22,6 +23,8 @@ import type { Logger } from "../../kernel/log.ts";
 import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
 import { Endpoint, type RunningCall } from "./endpoint.ts";
+import { resultKindOf, type TryResult } from "./try-result.ts";
+import { bookEndpoint, SharedEndpoints } from "./shared-endpoints.ts";
 
 /** Why a request gets no slot. */
 export type LeaveQueue =
@@ -60,6 +63,8 @@ export interface UpstreamDeps {
   readonly watch: (upstream: Upstream, endpoint: Endpoint) => EndpointWatcher;
   readonly metrics: GatewayMetrics;
   readonly log: Logger;
+  /** How its slots are shared with other gateways; null when they are this gateway's alone. */
+  readonly share: ((upstream: SharedUpstream) => SlotSharer) | null;
 }
 
 /** Who looks after one endpoint. */
@@ -67,33 +72,6 @@ export interface EndpointWatcher {
   /** Look at once: a slot may have come free in the engine. */
   lookNow(): void;
   stop(): void;
-}
-
-export type TryResult = RetryCause | { readonly kind: "ok" | "truncated" | "timeout" | "abandoned" };
-
-/** What a try says of the engine. */
-function resultKindOf(result: TryResult): ResultKind {
-  switch (result.kind) {
-    case "ok":
-    case "abandoned":
-      return result.kind;
-    case "stalled":
-      return "abandoned"; // The watch that found the stall has opened the breaker by itself.
-    case "transport":
-      if (result.failure === "connect") return "connectFailed";
-      return result.failure === "reset" && result.reused ? "abandoned" : "failed";
-    case "status":
-      if (result.error === "engineDead" || result.error === "shuttingDown") return "connectFailed";
-      return result.error === "clientFault" || result.status === 429 ? "clientFault" : "failed";
-    case "truncated":
-    case "timeout":
-    case "errorFirst":
-    case "emptyAnswer":
-    case "garbage":
-      return "failed";
-    default:
-      return assertNever(result, "result of a try");
-  }
 }
 
 /** Retry-After when nothing tells how long a whole upstream stays away. */
@@ -120,6 +98,8 @@ export class Upstream implements Room {
   readonly endpoints: Endpoint[] = [];
   readonly leaving = new Set<Endpoint>();
   readonly #deps: UpstreamDeps;
+  /** Null under `coordination: local`. */
+  readonly sharer: SlotSharer | null;
   /** Those that wait. */
   readonly #seekers = new Map<number, SlotSeeker>();
   /** The one that asks at this moment. */
@@ -136,7 +116,11 @@ export class Upstream implements Room {
     this.engineAuth = engineAuthOf(settings);
     this.forwardHeaders = new Set(settings.forwardHeaders);
     this.#deps = deps;
-    this.pool = new AdmissionPool(settings.limits, this, now);
+    const { share } = deps;
+    // A pool that shares asks the sharer, which is made with the pool.
+    const gate: Gate = { permits: (rank, group, at) => this.sharer?.permits(rank, group, at) === true };
+    this.pool = new AdmissionPool(poolLimits(settings, share !== null), this, now, share === null ? undefined : gate);
+    this.sharer = share === null ? null : share(new SharedEndpoints(this, deps.random));
     this.budget = new RetryBudget(settings.retry.budgetRatio, now);
     this.applyEndpoints(settings.endpoints);
   }
@@ -148,7 +132,7 @@ export class Upstream implements Room {
     this.client = this.#deps.clientFor(settings);
     this.engineAuth = engineAuthOf(settings);
     this.forwardHeaders = new Set(settings.forwardHeaders);
-    this.pool.setLimits(settings.limits, this.#deps.clock.mono());
+    this.pool.setLimits(poolLimits(settings, this.sharer !== null), this.#deps.clock.mono());
     this.budget.setRatio(settings.retry.budgetRatio);
     this.applyEndpoints(settings.endpoints);
   }
@@ -186,6 +170,7 @@ export class Upstream implements Room {
   dispose(): void {
     for (const watcher of this.#watchers.values()) watcher.stop();
     this.#watchers.clear();
+    this.sharer?.close();
     if (this.#due !== undefined) this.#deps.wheel.remove(this.#due);
   }
 
@@ -204,7 +189,10 @@ export class Upstream implements Room {
       now,
     );
     this.#arriving = null;
-    if (admission.kind === "queued") this.#seekers.set(seeker.id, seeker);
+    if (admission.kind === "queued") {
+      this.#seekers.set(seeker.id, seeker);
+      this.sharer?.changed();
+    }
     this.#handOut(now);
     return admission;
   }
@@ -213,14 +201,20 @@ export class Upstream implements Room {
     const now = this.#deps.clock.mono();
     this.#seekers.delete(seeker.id);
     this.pool.cancel(seeker.id, now);
+    this.sharer?.changed();
     this.#handOut(now);
   }
 
   /** The slot is free again. */
   endSlot(id: number): void {
     const now = this.#deps.clock.mono();
-    this.pool.end(id, now);
+    this.#end(id, now);
     this.#handOut(now);
+  }
+
+  #end(id: number, now: MonoMs): void {
+    this.sharer?.ended(id);
+    this.pool.end(id, now);
   }
 
   /** The client is gone and the engine may work on: the slot stays taken until the engine is seen free, or `lingerMs`. */
@@ -233,7 +227,7 @@ export class Upstream implements Room {
       dispatchedAt: call.dispatchedAt,
       onFree: () => {
         const then = this.#deps.clock.mono();
-        if (id !== null) this.pool.end(id, then);
+        if (id !== null) this.#end(id, then);
         this.#afterLeaving(endpoint);
         this.roomChanged();
       },
@@ -245,7 +239,14 @@ export class Upstream implements Room {
 
   /** Another endpoint for a request that keeps its slot, booked; null when no other can take it now. */
   rebook(seeker: SlotSeeker, tried: ReadonlySet<string>): Endpoint | null {
-    return this.#pick(seeker, tried);
+    const endpoint = this.#pick(seeker, tried, (candidate) => this.#hasRoomElsewhere(candidate));
+    if (endpoint !== null) this.sharer?.moved(seeker.id, endpoint.url);
+    return endpoint;
+  }
+
+  /** By what the other gateways said last: a call that goes on asks nobody. */
+  #hasRoomElsewhere(endpoint: Endpoint): boolean {
+    return this.sharer === null || endpoint.inFlight + this.othersOn(endpoint) < endpoint.slots;
   }
 
   /** The same endpoint once more, on a fresh connection. */
@@ -299,8 +300,27 @@ export class Upstream implements Room {
   roomChanged(): void {
     const now = this.#deps.clock.mono();
     this.refreshEjections(now);
+    this.sharer?.roomChanged();
     this.pool.roomChanged(now);
     this.#handOut(now);
+  }
+
+  /** The gate may let more through than before. */
+  admit(): void {
+    const now = this.#deps.clock.mono();
+    this.pool.advance(now);
+    this.#handOut(now);
+  }
+
+  /** Requests that other gateways have on the endpoint, as they said last; 0 under `coordination: local`. */
+  othersOn(endpoint: Endpoint): number {
+    return this.sharer?.book.othersOn(endpoint.url) ?? 0;
+  }
+
+  /** The endpoints as a request for the group sees them. */
+  views(group: string): { readonly endpoint: Endpoint; readonly view: EndpointView }[] {
+    const now = this.#deps.clock.mono();
+    return this.endpoints.map((endpoint) => ({ endpoint, view: endpoint.view(now, group, group !== "") }));
   }
 
   refreshEjections(now: MonoMs): void {
@@ -361,12 +381,19 @@ export class Upstream implements Room {
   book(id: number): void {
     const seeker = this.#arriving?.id === id ? this.#arriving : this.#seekers.get(id);
     if (seeker === undefined) throw new Error(`admitted a request that nobody asked for: ${id}`);
-    seeker.endpoint = this.#pick(seeker, NONE_TRIED);
+    const { sharer } = this;
+    const rank = RANK[seeker.class];
+    seeker.endpoint = this.#pick(
+      seeker,
+      NONE_TRIED,
+      sharer === null ? ANY : (endpoint) => sharer.mayBook(rank, bookEndpoint(endpoint)),
+    );
     if (seeker.endpoint === null) throw new Error(`admitted to ${this.settings.id} without room on any endpoint`);
+    sharer?.took(id, rank, seeker.endpoint.url);
   }
 
-  #pick(seeker: SlotSeeker, tried: ReadonlySet<string>): Endpoint | null {
-    const outcome = this.#choose(seeker.model, tried, seeker.wantsChoice);
+  #pick(seeker: SlotSeeker, tried: ReadonlySet<string>, mayTake: (endpoint: Endpoint) => boolean): Endpoint | null {
+    const outcome = this.#choose(seeker.model, tried, seeker.wantsChoice, mayTake);
     if (seeker.wantsChoice) seeker.choice = outcome;
     if (outcome.kind === "none") return null;
     const endpoint = this.endpoints.find((candidate) => candidate.id === outcome.id) ?? null;
@@ -377,10 +404,16 @@ export class Upstream implements Room {
     return endpoint;
   }
 
-  #choose(model: string, tried: ReadonlySet<string>, explain: boolean): EndpointChoice {
+  #choose(
+    model: string,
+    tried: ReadonlySet<string>,
+    explain: boolean,
+    mayTake: (endpoint: Endpoint) => boolean = ANY,
+  ): EndpointChoice {
     const now = this.#deps.clock.mono();
     const listed = this.#modelIsListed(model);
-    const views: EndpointView[] = this.endpoints.map((endpoint) => endpoint.view(now, model, listed));
+    const open = mayTake === ANY ? this.endpoints : this.endpoints.filter(mayTake);
+    const views: EndpointView[] = open.map((endpoint) => endpoint.view(now, model, listed));
     return chooseEndpoint({
       endpoints: views,
       policy: this.settings.routing.policy,
@@ -460,4 +493,12 @@ export class Upstream implements Room {
 const engineAuthOf = (settings: UpstreamSettings): string | undefined =>
   settings.engineKey === null ? undefined : `Bearer ${settings.engineKey.reveal()}`;
 
+/**
+ * Where a slot is asked for at the store, a request waits for the answer in the queue: those that would go at once need room
+ * there beside those that wait for longer.
+ */
+const poolLimits = ({ limits }: UpstreamSettings, shared: boolean): UpstreamSettings["limits"] =>
+  shared ? { ...limits, queueMax: limits.queueMax + limits.slots } : limits;
+
+const ANY = (): boolean => true;
 const NONE_TRIED: ReadonlySet<string> = new Set();

@@ -18,6 +18,7 @@ export function upstreamHealth(upstream: Upstream, now: MonoMs): Record<string, 
     batch_max: view.batchMax,
     in_use: view.inUse,
     lingering: view.lingering,
+    sharing: sharingHealth(upstream, now),
     queue: {
       waiting: view.waiting,
       waiting_bytes: view.waitingBytes,
@@ -26,6 +27,21 @@ export function upstreamHealth(upstream: Upstream, now: MonoMs): Record<string, 
     },
     endpoints: [...upstream.endpoints, ...upstream.leaving].map((endpoint) => endpointHealth(endpoint, now)),
     choice: upstream.explain(""),
+  };
+}
+
+/** Null under `coordination: local`. */
+function sharingHealth({ sharer, settings }: Upstream, now: MonoMs): Record<string, unknown> | null {
+  if (sharer === null) return null;
+  const { book } = sharer;
+  return {
+    state: book.mode === "open" ? "failed_open" : book.mode,
+    reason: book.reason === "" ? null : book.reason,
+    held: book.held,
+    elsewhere: book.others,
+    own_limit: book.limit(settings.limits, now),
+    unreleased: book.unreleased,
+    lost: book.lostLeases,
   };
 }
 

@@ -30,6 +30,7 @@ export function collectGatewayMetrics(families: CollectedFamilies, sources: Coll
   collectUpstreams(families, sources);
   collectReplies(families, sources.stores);
   families.replyWaiting.collectWith((set) => set([], sources.replays.waiting));
+  collectSharing(families, sources);
   families.bufferedBytes.collectWith((set) => set([], sources.budget.usedBytes));
   families.connections.collectWith((set) => {
     const { open, idle } = sources.client.counts();
@@ -48,6 +49,7 @@ export function collectGatewayMetrics(families: CollectedFamilies, sources: Coll
     const { link } = sources.coordination;
     set([], link === null ? undefined : link.state === "closed" ? 1 : 0);
   });
+  families.gatewaysSeen.collectWith((set) => set([], sources.coordination.watch?.gateways));
   families.draining.collectWith((set) => set([], sources.draining() ? 1 : 0));
 }
 
@@ -66,6 +68,17 @@ function collectReplies(families: CollectedFamilies, stores: ReplyStores): void 
   families.replies.collectWith((set) => each(set, "entries"));
   families.replyBytes.collectWith((set) => each(set, "bytes"));
   families.repliesEvicted.collectWith((set) => each(set, "evicted"));
+}
+
+function collectSharing(families: CollectedFamilies, { registry }: CollectorSources): void {
+  families.slotsElsewhere.collectWith((set) =>
+    registry.shown().forEach(({ settings, sharer }) => set([settings.id], sharer?.book.others ?? undefined)),
+  );
+  families.failedOpen.collectWith((set) =>
+    registry.shown().forEach(({ settings, sharer }) => {
+      if (sharer !== null) set([settings.id], sharer.book.mode === "open" ? 1 : 0);
+    }),
+  );
 }
 
 function collectUpstreams(families: CollectedFamilies, { registry, clock }: CollectorSources): void {

@@ -23,6 +23,17 @@ export interface ShownEndpoint {
   };
 }
 
+/** What tests read of how an upstream's slots are shared. */
+interface ShownSharing {
+  readonly state: "joining" | "shared" | "failed_open";
+  readonly reason: string | null;
+  readonly held: number;
+  readonly elsewhere: number | null;
+  readonly own_limit: number | null;
+  readonly unreleased: number;
+  readonly lost: number;
+}
+
 /** What tests read of an upstream in `/health`. */
 export interface UpstreamHealth {
   readonly id: string;
@@ -31,6 +42,8 @@ export interface UpstreamHealth {
   readonly slots: number;
   readonly in_use: Readonly<Record<RequestClass, number>>;
   readonly lingering: number;
+  /** Null under `coordination: local`. */
+  readonly sharing: ShownSharing | null;
   readonly queue: { readonly waiting: Readonly<Record<RequestClass, number>>; readonly waiting_bytes: number };
   readonly endpoints: readonly ShownEndpoint[];
   readonly choice: { readonly scores: readonly { readonly id: string; readonly total: number }[] };

@@ -1,0 +1,96 @@
+import type { UpstreamSettings } from "../../contract/gateway-config.ts";
+import type { SharedUpstream } from "../../coord/slot-sharer.ts";
+import type { BookEndpoint, BookLimits } from "../../decide/coordination/book-view.ts";
+import { chooseEndpoint, exclusionReason, type EndpointView } from "../../decide/routing/choose-endpoint.ts";
+import type { Random } from "../../kernel/random.ts";
+import type { AdmissionPool } from "../../decide/admission/admission-pool.ts";
+import type { Endpoint } from "./endpoint.ts";
+
+/** The upstream, as far as its sharing looks at it. */
+interface SharingUpstream {
+  readonly settings: UpstreamSettings;
+  readonly pool: AdmissionPool;
+  readonly endpoints: readonly Endpoint[];
+  othersOn(endpoint: Endpoint): number;
+  views(group: string): { readonly endpoint: Endpoint; readonly view: EndpointView }[];
+  admit(): void;
+}
+
+/** Of more endpoints the best are named: a request to the store stays small, and those who are denied ask again. */
+const NAMED_MAX = 16;
+
+/**
+ * One upstream as the sharing of its slots sees it. An endpoint is usable by what is known here alone: whether another gateway
+ * has filled it is for the store to say, since what it said last may be old. For the order, what it said last is good enough.
+ */
+export class SharedEndpoints implements SharedUpstream {
+  readonly #upstream: SharingUpstream;
+  readonly #random: Random;
+  #turn = 0;
+
+  constructor(upstream: SharingUpstream, random: Random) {
+    this.#upstream = upstream;
+    this.#random = random;
+  }
+
+  get id(): string {
+    return this.#upstream.settings.id;
+  }
+
+  get pool(): AdmissionPool {
+    return this.#upstream.pool;
+  }
+
+  limits(): BookLimits {
+    const { slots, batchMax } = this.#upstream.settings.limits;
+    return { slots, batchMax };
+  }
+
+  usable(group: string): readonly BookEndpoint[] {
+    return this.#eligible(group).map(({ endpoint }) => bookEndpoint(endpoint));
+  }
+
+  slotsOf(token: string): number {
+    return this.#upstream.endpoints.find(({ url }) => url === token)?.slots ?? 0;
+  }
+
+  plan(group: string, count: number): readonly (readonly string[])[] {
+    const eligible = this.#eligible(group);
+    if (eligible.length === 0) return [];
+    const urls = new Map(eligible.map(({ endpoint }) => [endpoint.id, endpoint.url]));
+    const taken = new Map(eligible.map(({ endpoint, view }) => [view.id, this.#upstream.othersOn(endpoint)]));
+    return Array.from({ length: count }, () => {
+      // One that the others have filled, by what they said last, is the last choice, not none.
+      const views = eligible.map(({ view }) => ({
+        ...view,
+        inFlight: Math.min(view.slots - view.external - 1, view.inFlight + (taken.get(view.id) ?? 0)),
+      }));
+      const choice = chooseEndpoint({
+        endpoints: views,
+        policy: this.#upstream.settings.routing.policy,
+        exclude: NONE_TRIED,
+        cursor: (this.#turn += 1),
+        random: this.#random,
+      });
+      const first = choice.kind === "chosen" ? choice.id : views[0]?.id;
+      if (first !== undefined) taken.set(first, (taken.get(first) ?? 0) + 1);
+      const rest = views
+        .filter(({ id }) => id !== first)
+        .toSorted((a, b) => b.slots - b.inFlight - (a.slots - a.inFlight));
+      const order = [first ?? "", ...rest.map(({ id }) => id)].slice(0, NAMED_MAX);
+      return order.flatMap((id) => urls.get(id) ?? []);
+    });
+  }
+
+  admit(): void {
+    this.#upstream.admit();
+  }
+
+  #eligible(group: string): { readonly endpoint: Endpoint; readonly view: EndpointView }[] {
+    return this.#upstream.views(group).filter(({ view }) => exclusionReason(view, NONE_TRIED) === undefined);
+  }
+}
+
+export const bookEndpoint = ({ url, slots }: Endpoint): BookEndpoint => ({ token: url, slots });
+
+const NONE_TRIED: ReadonlySet<string> = new Set();

@@ -1,0 +1,103 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { systemClock } from "../../src/kernel/clock.ts";
+import { aTask, call, startCall } from "./support/calls.ts";
+import { waitingIn } from "./support/health.ts";
+import { entriesOf, median, peakOf } from "./support/ledger-check.ts";
+import { withSharedWorld } from "./support/shared-world.ts";
+
+test("three gateways with twenty calls each on six slots never have more than six at the engine, and all end well [20.S3 10.A1]", async () => {
+  await withSharedWorld({ slots: 6, gateways: 3 }, async ({ gateways, engine, leases }) => {
+    const answers = await Promise.all(
+      gateways.flatMap((gateway) =>
+        Array.from({ length: 20 }, () => call(gateway, { body: aTask({ tokens: 10, delayBetweenMs: 20 }) })),
+      ),
+    );
+    assert.deepEqual(
+      answers.map(({ status, whole }) => [status, whole]),
+      answers.map(() => [200, true]),
+    );
+    const { entries } = engine.ledger();
+    assert.equal(entries.length, 60);
+    assert.equal(peakOf(entries), 6);
+    await eventually("all leases to be given back", leases, (count) => count === 0);
+  });
+});
+
+test("a slot that one gateway gives back is taken at another in milliseconds [20.S4]", async () => {
+  await withSharedWorld({ slots: 1, gateways: 2 }, async ({ gateways, engine }) => {
+    const [a, b] = gateways;
+    assert.ok(a !== undefined && b !== undefined);
+    const gaps: number[] = [];
+    for (let round = 0; round < 25; round += 1) {
+      const held = startCall(a, { body: aTask({ tokens: 200, delayBetweenMs: 10 }, {}, `held-${round}`) });
+      await held.received("data:");
+      const waiting = startCall(b, { body: aTask({ tokens: 1 }, {}, `next-${round}`) });
+      await eventually(
+        "the wait",
+        () => waitingIn(b),
+        (count) => count === 1,
+      );
+      held.leave();
+      assert.equal((await waiting.answer).status, 200);
+      const { entries } = engine.ledger();
+      const [before] = entriesOf(entries, `held-${round}`);
+      const [after] = entriesOf(entries, `next-${round}`);
+      gaps.push((after?.openedMs ?? Number.NaN) - (before?.endedMs ?? Number.NaN));
+    }
+    assert.ok(median(gaps) < 10, `median ${median(gaps)} ms of ${gaps.map((ms) => ms.toFixed(1)).join(" ")}`);
+  });
+});
+
+test("people at one gateway go before batch at another, and batch never holds more than its part of all slots [20.S5 10.A2]", async () => {
+  await withSharedWorld({ slots: 4, gateways: 2, upstream: { batch_max: 2 } }, async ({ gateways, engine }) => {
+    const [a, b] = gateways;
+    assert.ok(a !== undefined && b !== undefined);
+    const batch = Array.from({ length: 16 }, (_, i) =>
+      startCall(i % 2 === 0 ? a : b, { class: "batch", body: aTask({ tokens: 10, delayBetweenMs: 20 }, {}, "batch") }),
+    );
+    await eventually(
+      "batch to wait",
+      async () => (await waitingIn(a)) + (await waitingIn(b)),
+      (count) => count === 14,
+    );
+    const person = (): ReturnType<typeof call> =>
+      call(b, { class: "interactive", body: aTask({ tokens: 2 }, {}, "person") });
+    const answers = await Promise.all([person(), person()]);
+    assert.ok(answers.every(({ status, queueMs }) => status === 200 && (queueMs ?? 999) < 100));
+    const ended = await Promise.all(batch.map(({ answer }) => answer));
+    assert.ok(ended.every(({ status }) => status === 200));
+    const { entries } = engine.ledger();
+    assert.equal(peakOf(entriesOf(entries, "batch")), 2);
+    assert.ok(peakOf(entries) <= 4);
+  });
+});
+
+test("a call costs Redis two steps, and a hundred that wait cost it a few a second [20.S4]", async () => {
+  await withSharedWorld({ slots: 2, gateways: 2 }, async ({ gateways, admin }) => {
+    const [a, b] = gateways;
+    assert.ok(a !== undefined && b !== undefined);
+    const steps = async (): Promise<number> =>
+      Number(/cmdstat_evalsha:calls=(\d+)/.exec(await admin.info("commandstats"))?.[1] ?? 0);
+    const before = await steps();
+    for (let i = 0; i < 40; i += 1) assert.equal((await call(a, { body: aTask({ tokens: 1 }) })).status, 200);
+    const spent = (await steps()) - before;
+    assert.ok(spent <= 2 * 40 + 20, `${spent} steps for 40 calls`);
+
+    const held = [a, b].map((gateway) => startCall(gateway, { body: aTask({ tokens: 10_000, delayBetweenMs: 50 }) }));
+    await Promise.all(held.map((one) => one.received("data:")));
+    const waiting = Array.from({ length: 100 }, (_, i) => startCall(i % 2 === 0 ? a : b, { body: aTask() }));
+    await eventually(
+      "all to wait",
+      async () => (await waitingIn(a)) + (await waitingIn(b)),
+      (count) => count === 100,
+    );
+    const from = await steps();
+    const at = systemClock.mono();
+    await systemClock.sleep(2_000, new AbortController().signal); // The figure is one of time that passes.
+    const perSecond = ((await steps()) - from) / ((systemClock.mono() - at) / 1_000);
+    assert.ok(perSecond < 20, `${perSecond} steps a second`);
+    for (const one of [...held, ...waiting]) one.leave();
+  });
+});
