@@ -93,4 +93,11 @@ export class SharedEndpoints implements SharedUpstream {
 
 export const bookEndpoint = ({ url, slots }: Endpoint): BookEndpoint => ({ token: url, slots });
 
+/**
+ * Where a slot is asked for at the store, a request waits for the answer in the queue: those that would go at once need room
+ * there beside those that wait for longer.
+ */
+export const poolLimits = ({ limits }: UpstreamSettings, shared: boolean): UpstreamSettings["limits"] =>
+  shared ? { ...limits, queueMax: limits.queueMax + limits.slots } : limits;
+
 const NONE_TRIED: ReadonlySet<string> = new Set();

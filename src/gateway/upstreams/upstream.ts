@@ -24,7 +24,7 @@ import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
 import { Endpoint, type RunningCall } from "./endpoint.ts";
 import { resultKindOf, type TryResult } from "./try-result.ts";
-import { bookEndpoint, SharedEndpoints } from "./shared-endpoints.ts";
+import { bookEndpoint, poolLimits, SharedEndpoints } from "./shared-endpoints.ts";
 
 /** Why a request gets no slot. */
 export type LeaveQueue =
@@ -492,13 +492,6 @@ export class Upstream implements Room {
 
 const engineAuthOf = (settings: UpstreamSettings): string | undefined =>
   settings.engineKey === null ? undefined : `Bearer ${settings.engineKey.reveal()}`;
-
-/**
- * Where a slot is asked for at the store, a request waits for the answer in the queue: those that would go at once need room
- * there beside those that wait for longer.
- */
-const poolLimits = ({ limits }: UpstreamSettings, shared: boolean): UpstreamSettings["limits"] =>
-  shared ? { ...limits, queueMax: limits.queueMax + limits.slots } : limits;
 
 const ANY = (): boolean => true;
 const NONE_TRIED: ReadonlySet<string> = new Set();
