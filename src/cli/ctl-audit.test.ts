@@ -83,7 +83,7 @@ test("a query sends its filters and prints a table in which unknown is a dash", 
     assert.equal(code, 0, err);
     assert.deepEqual(Object.fromEntries(asked[0]?.searchParams ?? []), {
       since: "1h",
-      key: "team a",
+      key_id: "team a",
       model: "m&x",
       outcome: "ok",
       limit: "7",

@@ -10,7 +10,7 @@ import type { AuditSink } from "./audit/audit-sink.ts";
 import { openAudit } from "./audit/open-audit.ts";
 import { loadStoredKeys, type KeyAdmin } from "./auth/admin-keys.ts";
 import { KeyLimiter } from "./auth/key-limits.ts";
-import { KeyRing } from "./auth/key-ring.ts";
+import { KeyRing } from "../access/key-ring.ts";
 import { StoredKeys } from "./auth/stored-keys.ts";
 import { analyzerClient } from "./facades/azure/analyzer-client.ts";
 import { BufferBudget } from "./buffer-budget.ts";

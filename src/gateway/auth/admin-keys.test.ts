@@ -12,7 +12,7 @@ import type { ErrorCode } from "../../kernel/errors.ts";
 import { VirtualClock } from "../../testing/virtual-clock.ts";
 import { createKey, listKeys, loadStoredKeys, revokeKey, rotateKey } from "./admin-keys.ts";
 import type { KeyAdmin } from "./admin-keys.ts";
-import { KeyRing } from "./key-ring.ts";
+import { KeyRing } from "../../access/key-ring.ts";
 import { StoredKeys } from "./stored-keys.ts";
 
 const FROM_FILE: ApiKey = {

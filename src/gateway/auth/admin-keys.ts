@@ -3,7 +3,7 @@ import type { IssuedKey, KeyView } from "../../contract/admin-keys.ts";
 import { formatIsoTime } from "../../kernel/clock.ts";
 import type { Clock, EpochMs } from "../../kernel/clock.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
-import type { AcceptedKey, KeyRing } from "./key-ring.ts";
+import type { AcceptedKey, KeyRing } from "../../access/key-ring.ts";
 import type { IssuedStoredKey, StoredKeys } from "./stored-keys.ts";
 
 /**

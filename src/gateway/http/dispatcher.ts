@@ -4,9 +4,9 @@ import { checkRequestHeaders, saneRequestId } from "../../decide/http/header-rul
 import { canonicalPath } from "../../decide/http/request-line.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
-import { readCredential } from "../auth/credentials.ts";
-import type { KeyRing } from "../auth/key-ring.ts";
-import { ANONYMOUS, type RequestKey } from "../auth/request-key.ts";
+import { readCredential } from "../../access/credentials.ts";
+import type { KeyRing } from "../../access/key-ring.ts";
+import { ANONYMOUS, type RequestKey } from "../../access/request-key.ts";
 import { headerValue } from "../calls/answer-headers.ts";
 import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
 import type { ClientReply, ClientRequest } from "./client-port.ts";

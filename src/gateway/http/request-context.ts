@@ -1,6 +1,6 @@
 import type { Dialect } from "../../contract/error-body.ts";
 import type { EpochMs, MonoMs } from "../../kernel/clock.ts";
-import type { RequestKey } from "../auth/request-key.ts";
+import type { RequestKey } from "../../access/request-key.ts";
 import type { ClientReply, ClientRequest } from "./client-port.ts";
 import type { Route } from "./routes.ts";
 

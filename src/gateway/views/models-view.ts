@@ -1,5 +1,5 @@
 import type { EpochMs } from "../../kernel/clock.ts";
-import type { RequestKey } from "../auth/request-key.ts";
+import type { RequestKey } from "../../access/request-key.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 

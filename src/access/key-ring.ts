@@ -1,7 +1,7 @@
 import { hash, timingSafeEqual } from "node:crypto";
-import { compileGlobs } from "../../contract/glob.ts";
-import type { ApiKey } from "../../contract/gateway-config.ts";
-import type { Clock, EpochMs } from "../../kernel/clock.ts";
+import { compileGlobs } from "../contract/glob.ts";
+import type { ApiKey } from "../contract/gateway-config.ts";
+import type { Clock, EpochMs } from "../kernel/clock.ts";
 import { WrongKeyLimit } from "./wrong-key-limit.ts";
 
 /**

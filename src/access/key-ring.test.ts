@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { inspect } from "node:util";
-import type { ApiKey } from "../../contract/gateway-config.ts";
-import { hashKey, newKey } from "../../contract/key-hash.ts";
-import { asEpoch } from "../../kernel/clock.ts";
-import { VirtualClock } from "../../testing/virtual-clock.ts";
+import type { ApiKey } from "../contract/gateway-config.ts";
+import { hashKey, newKey } from "../contract/key-hash.ts";
+import { asEpoch } from "../kernel/clock.ts";
+import { VirtualClock } from "../testing/virtual-clock.ts";
 import { KeyRing } from "./key-ring.ts";
 import { WRONG_KEYS_BURST, WrongKeyLimit, peerGroup } from "./wrong-key-limit.ts";
 

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import crypto, { createHash } from "node:crypto";
 import { syncBuiltinESMExports } from "node:module";
 import { mock, test } from "node:test";
-import { hashKey } from "../../contract/key-hash.ts";
-import { VirtualClock } from "../../testing/virtual-clock.ts";
+import { hashKey } from "../contract/key-hash.ts";
+import { VirtualClock } from "../testing/virtual-clock.ts";
 import { KeyRing } from "./key-ring.ts";
 
 test("a key is looked up by its whole hash and compared in constant time, so the work is the same however many of its characters are right [80.D5 80.C38 60.K1]", () => {

@@ -1,5 +1,5 @@
 import { isIPv6 } from "node:net";
-import type { MonoMs } from "../../kernel/clock.ts";
+import type { MonoMs } from "../kernel/clock.ts";
 
 /**
  * Counts wrong keys per peer of the socket; `X-Forwarded-For` is anyone's to write and is not looked at.

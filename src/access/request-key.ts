@@ -1,4 +1,4 @@
-import { REQUEST_CLASSES } from "../../contract/request-class.ts";
+import { REQUEST_CLASSES } from "../contract/request-class.ts";
 import type { AcceptedKey } from "./key-ring.ts";
 
 /** What a request may do, by the key it came with. */
