@@ -121,9 +121,9 @@ function checkSource(profile: unknown, path: FieldPath): Finding[] {
   if (source === undefined) return [];
   const scheme = /^([A-Za-z][A-Za-z0-9+.-]*):\/\//.exec(source)?.[1]?.toLowerCase();
   if (scheme === undefined)
-    return source.startsWith("/")
-      ? []
-      : [mistake(at, "is neither an absolute path nor a URL", "use /PATH, file:///PATH, hf://, https:// or s3://")];
+    return source.split("/").includes("..")
+      ? [mistake(at, "leaves the folder that it is looked for in", "write the path without `..`")]
+      : [];
   if (!SCHEMES.includes(scheme))
     return [mistake(at, `the scheme is not known: ${scheme}`, `use a path, or one of ${SCHEMES.join(", ")}`)];
   if (scheme === "file" && !/^file:\/\/\//i.test(source))

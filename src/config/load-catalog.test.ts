@@ -167,8 +167,8 @@ const mistakes: readonly { readonly name: string; readonly text: string; readonl
   ...[
     "http://host/m",
     "ftp://host/m",
-    "weights/m",
     "../m",
+    "weights/../../m",
     "file://host/m",
     "s3://user:secret@bucket/m",
     "https://token@host/m",

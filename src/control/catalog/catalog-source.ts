@@ -1,0 +1,119 @@
+import { formatProblemsInLine } from "../../config/config-problem.ts";
+import { loadCatalogFile, type LoadedCatalog } from "../../config/load-catalog.ts";
+import { watchConfig } from "../../config/watch-config.ts";
+import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
+import type { Clock } from "../../kernel/clock.ts";
+import type { Logger } from "../../kernel/log.ts";
+import type { ControlStore } from "../store/control-store.ts";
+import { type CatalogKeeper, describeDiff, type ProposalOutcome } from "./catalog-keeper.ts";
+
+export interface CatalogSourcePorts {
+  readonly path: string;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly keeper: CatalogKeeper;
+  readonly store: Pick<ControlStore, "catalogFileDigest">;
+  /** Only the leader takes its file over: of two with different files, one rules. */
+  readonly leading: () => boolean;
+  readonly onEvent: (event: NewEvent) => void;
+  readonly signal: AbortSignal;
+}
+
+export interface HeldCatalog {
+  readonly token: string;
+  readonly why: string;
+}
+
+type Valid = Extract<LoadedCatalog, { kind: "valid" }>;
+
+/**
+ * The watched catalog file. A text is taken over once, when it has changed: what an operator has applied since by other ways is
+ * not undone by a restart or by a new leader with the old file.
+ */
+export class CatalogSource {
+  readonly #ports: CatalogSourcePorts;
+  #last: Valid | undefined;
+  #busy: Promise<void> = Promise.resolve();
+  /** What waits for a confirmation; told once. */
+  #held: HeldCatalog | null = null;
+  readonly #watching: { reload(): void };
+
+  constructor(ports: CatalogSourcePorts) {
+    const { path, clock, signal } = ports;
+    this.#ports = ports;
+    this.#watching = watchConfig<Valid>({
+      path,
+      clock,
+      signal,
+      digest: undefined,
+      load: () => loadCatalogFile(path),
+      onValid: (loaded) => {
+        this.#last = loaded;
+        this.look();
+      },
+      onInvalid: (problems) => {
+        this.#last = undefined;
+        const message = formatProblemsInLine(problems);
+        ports.log.error("catalog.refused", { message });
+        ports.onEvent(controlEvent("catalogRefused", `the file was refused, the last catalog stays: ${message}`));
+      },
+    });
+  }
+
+  /** Something may have changed: the file, or who leads. */
+  look(): void {
+    this.#busy = this.#busy
+      .then(() => this.#take())
+      .catch((error: unknown) => {
+        this.#ports.log.warn("catalog.notSaved", { why: error instanceof Error ? error.message : String(error) });
+      });
+  }
+
+  /** Reads the file again, and tells of its mistakes again. */
+  reload(): void {
+    this.#watching.reload();
+  }
+
+  /** The change that waits for a confirmation; null when none does. */
+  get held(): HeldCatalog | null {
+    return this.#held;
+  }
+
+  /** Takes over what waits. Undefined when nothing waits. */
+  async confirm(token: string, author: string): Promise<ProposalOutcome | undefined> {
+    const held = this.#held;
+    if (held === null || this.#last === undefined) return undefined;
+    const outcome = await this.#propose(this.#last, author, token);
+    if (outcome.kind !== "unconfirmed") this.#held = null;
+    return outcome;
+  }
+
+  async #take(): Promise<void> {
+    const { log, store, leading, onEvent } = this.#ports;
+    const loaded = this.#last;
+    if (loaded === undefined || !leading() || (await store.catalogFileDigest()) === loaded.digest) return;
+    const outcome = await this.#propose(loaded, "file");
+    if (outcome.kind !== "unconfirmed") {
+      this.#held = null;
+      return;
+    }
+    const { token, harm, diff } = outcome;
+    if (this.#held?.token === token) return;
+    const { lost, replicas, emptied } = harm;
+    const last = emptied.length === 0 ? "" : `, and the last one of ${emptied.slice(0, 5).join(", ")}`;
+    const why = `the file would take away ${lost} of ${replicas} replicas${last}: ${describeDiff(diff)}`;
+    this.#held = { token, why };
+    const message = `${why}. The last catalog stays until: yardmaster ctl catalog confirm ${token}`;
+    log.error("catalog.held", { message });
+    onEvent(controlEvent("catalogHeld", message));
+  }
+
+  async #propose(loaded: Valid, author: string, confirm?: string): Promise<ProposalOutcome> {
+    const { keeper, path, log } = this.#ports;
+    const proposal = { text: loaded.text, source: path, author, origin: "file" };
+    const outcome = await keeper.propose(confirm === undefined ? proposal : { ...proposal, confirm });
+    if (outcome.kind === "applied")
+      for (const warning of outcome.warnings) log.warn("catalog.warning", { message: warning });
+    return outcome;
+  }
+}
