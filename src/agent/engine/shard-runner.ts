@@ -116,6 +116,11 @@ export class ShardRunner {
   get cards(): readonly string[] {
     return this.over ? [] : this.#record.start.gpuUuids;
   }
+  /** It waits for the cards to be read after this time; null when it does not. */
+  get waitsForCards(): number | null {
+    if (this.cards.length === 0) return null;
+    return this.#life.phase === "waiting" ? this.#life.since : this.#life.phase === "clearing" ? this.#goneAt : null;
+  }
   lastLines(count: number): string[] {
     return this.#log.last(count);
   }

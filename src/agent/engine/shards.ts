@@ -237,6 +237,10 @@ export class Shards {
         this.#ports.log.error("engine.look_failed", { replica: runner.record.start.replicaId, message });
       }
     }
+    for (const runner of live) {
+      const since = runner.waitsForCards;
+      if (since !== null) this.#ports.gpus.wanted(since);
+    }
     if (changed) this.#ports.onChange();
   }
 

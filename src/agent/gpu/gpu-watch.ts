@@ -50,6 +50,7 @@ export class GpuWatch {
   #latest: GpuSnapshot = { gpus: [], discovery: "none", why: null, apps: null, begunAt: null };
   #fabric: string | null = null;
   #fabricAt: MonoMs | null = null;
+  #hurry: (() => void) | null = null;
   #own: OwnUse = { pids: new Set(), uuids: new Set() };
 
   constructor(ports: GpuWatchPorts) {
@@ -102,10 +103,18 @@ export class GpuWatch {
     this.#ports.onReading();
   }
 
+  /** Somebody waits for a reading that is begun after `since`: the pause before the next one is cut short. */
+  wanted(since: number): void {
+    if ((this.#latest.begunAt ?? 0) < since) this.#hurry?.();
+  }
+
   /** Ends by abort. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      await this.#ports.clock.sleep(GPU_EVERY_MS, signal).catch(() => {});
+      const soon = new AbortController();
+      this.#hurry = () => soon.abort();
+      await this.#ports.clock.sleep(GPU_EVERY_MS, AbortSignal.any([signal, soon.signal])).catch(() => {});
+      this.#hurry = null;
       if (!signal.aborted) await this.readOnce();
     }
   }

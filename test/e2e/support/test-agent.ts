@@ -12,7 +12,6 @@ import { Secret } from "../../../src/kernel/secret.ts";
 import { aStart, type StartOver } from "../../../src/testing/a-start.ts";
 import { FakeControlPlane, type FakeControlOptions } from "../../../src/testing/fake-control-plane.ts";
 import { aGpu, fakeNvidiaSmi, type FakeNvidiaSmi, type FakeSmiState } from "../../../src/testing/fake-nvidia-smi.ts";
-import { freePort } from "../../../src/testing/servers/server-process.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");
 export const YARDMASTER = join(ROOT, "bin/yardmaster");
@@ -21,6 +20,12 @@ export const TOKEN = "CANARY-token-0123456789abcdef";
 /** What the tests' engines are asked with. */
 export const ENGINE_KEY = "CANARY-engine-key-0123456789";
 const never = new AbortController().signal;
+
+/** Below the numbers that systems give to outgoing connections, and apart from what other test files use at the time. */
+const PORTS = 50;
+const BLOCKS = 400;
+let worlds = 0;
+const engineBlock = (): number => 10_000 + ((process.pid * 7 + worlds++) % BLOCKS) * PORTS;
 
 export interface AgentWorld extends AsyncDisposable {
   readonly folder: string;
@@ -52,12 +57,12 @@ export async function agentWorld(
   await chmod(hostile, 0o755);
   const smi = options.gpus === undefined ? null : fakeNvidiaSmi(folder, options.gpus);
   const control = await FakeControlPlane.start({ tokens: [TOKEN], ...options.control });
-  const first = await freePort();
+  const first = engineBlock();
   const section: Partial<AgentSection> = {
     name: "node-a",
     control: [control.url],
     weights_dir: join(folder, "weights"),
-    engine_ports: `${first}-${Math.min(first + 99, 65_535)}`,
+    engine_ports: `${first}-${first + PORTS - 1}`,
     commands: [hostile],
     ...(smi === null ? { nvidia_smi: "/nowhere/nvidia-smi" } : { nvidia_smi: smi.path }),
     ...options.agent,
@@ -69,7 +74,7 @@ export async function agentWorld(
     agent = null;
   };
   const startAgent = async (over: Partial<AgentOptions> = {}): Promise<Agent> => {
-    agent = await Agent.start({
+    const started = await Agent.start({
       settings: resolveAgent(agentSection.parse(section), "host"),
       folder: join(folder, "agent"),
       clock: systemClock,
@@ -86,7 +91,8 @@ export async function agentWorld(
       self: [YARDMASTER],
       ...over,
     });
-    return agent;
+    agent = started;
+    return started;
   };
   return {
     folder,
