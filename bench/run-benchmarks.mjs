@@ -1,3 +1,4 @@
+// `npm run bench -- --only reconcile` measures the control plane's pass alone and needs nothing else. Otherwise:
 // Measures the whole product, everything on, beside other proxies: `npm run bench -- --yardstick DIR [--peers DIR] [--repeats N] [--write]`.
 // DIR is the folder with gwbench.c, compare.mjs and peers.mjs; --peers names a folder with other gateways as peers.mjs wants them
 // (at least v-vllm/ with vllm-router). Needs a C compiler, taskset, nginx, and two processors. --write puts the result into
@@ -26,6 +27,10 @@ const { values } = parseArgs({
     only: { type: "string", default: "." },
   },
 });
+if (new RegExp(values.only).test("reconcile")) {
+  run("node", [join(ROOT, "bench", "reconcile-pass.ts"), ...(values.write ? ["--write"] : [])], {});
+  if (values.only === "reconcile") process.exit(0);
+}
 if (values.yardstick === undefined || !existsSync(join(values.yardstick, "gwbench.c"))) {
   console.error("npm run bench -- --yardstick DIR: DIR must hold gwbench.c, compare.mjs and peers.mjs");
   process.exit(2);

@@ -4,6 +4,8 @@ import { type Holding, type NodeRoom, nodeRoom, type PlacementNode } from "./nod
 export interface FleetRoom {
   readonly rooms: readonly NodeRoom[];
   readonly byClass: ReadonlyMap<string, readonly NodeRoom[]>;
+  /** Numbers for what needs ask of cards. */
+  readonly cardsKeys: Map<string, number>;
 }
 
 export function fleetRoom(nodes: Iterable<PlacementNode>, holdings: Iterable<Holding>): FleetRoom {
@@ -24,5 +26,5 @@ export function fleetRoom(nodes: Iterable<PlacementNode>, holdings: Iterable<Hol
       else its.push(room);
     }
   }
-  return { rooms, byClass };
+  return { rooms, byClass, cardsKeys: new Map() };
 }

@@ -11,8 +11,8 @@ export interface ShardNeed {
   readonly avoid: readonly (readonly [label: string, value: string])[];
   /** The GPU classes it may run on, in the order of preference, with what is known of its memory there. */
   readonly classes: readonly { readonly gpuClass: string; readonly truth: MemoryTruth | undefined }[];
-  /** The same for needs that ask the same of cards. */
-  readonly cardsKey: string;
+  /** A small number, the same for needs that ask the same of cards. */
+  readonly cardsKey: number;
   /** Nodes that a replacement must not go to. */
   readonly avoidNodes: ReadonlySet<string>;
   /** Failed starts and crashes of the model by node. */
@@ -33,14 +33,10 @@ export interface NodeFit {
 
 /** Whether the node can take the shard now, and with which cards; else the first thing that is missing. */
 export function fitOn(room: NodeRoom, need: ShardNeed): NodeFit | Exclusion {
-  const closed = closedWhy(room) ?? unwantedWhy(room, need);
-  if (closed !== null) return closed;
+  const unusable = room.closed ?? unwantedWhy(room, need);
+  if (unusable !== null) return unusable;
   // Cards are the long part, many models ask the same of them, and they change only where something is placed.
-  let cards = room.cardFits.get(need.cardsKey);
-  if (cards === undefined) {
-    cards = fitOnCards(room, need);
-    room.cardFits.set(need.cardsKey, cards);
-  }
+  const cards = (room.cardFits[need.cardsKey] ??= fitOnCards(room, need));
   if (cards.kind !== "cards") return cards;
   const { weightsName } = need.profile;
   const holdsWeights = weightsName !== null && (room.weights.has(weightsName) || room.coming.has(weightsName));
@@ -54,13 +50,6 @@ export function fitOn(room: NodeRoom, need: ShardNeed): NodeFit | Exclusion {
       holdsWeights,
     }
   );
-}
-
-function closedWhy({ node }: NodeRoom): Exclusion | null {
-  if (node.state === "never_seen") return { kind: "neverSeen" };
-  if (node.state === "lost") return { kind: "lost", silentMs: node.silentMs };
-  if (node.state === "unreachable" || node.report === null) return { kind: "unreachable", silentMs: node.silentMs };
-  return node.cordoned ? { kind: "cordoned" } : null;
 }
 
 function unwantedWhy({ node }: NodeRoom, need: ShardNeed): Exclusion | null {

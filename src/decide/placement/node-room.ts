@@ -81,8 +81,10 @@ export interface NodeRoom {
   /** Replicas here, by model. */
   readonly models: Map<string, number>;
   replicas: number;
+  /** Why it takes nothing at all; null where it may take something. */
+  readonly closed: Exclusion | null;
   /** What was found out of the cards, by `ShardNeed.cardsKey`; void with the next placement here. */
-  readonly cardFits: Map<string, CardFit | Exclusion>;
+  readonly cardFits: (CardFit | Exclusion | undefined)[];
 }
 
 export function nodeRoom(node: PlacementNode, holdings: readonly Holding[]): NodeRoom {
@@ -97,7 +99,8 @@ export function nodeRoom(node: PlacementNode, holdings: readonly Holding[]): Nod
     diskFreeMib: report?.diskFreeMib ?? null,
     models: new Map(),
     replicas: 0,
-    cardFits: new Map(),
+    closed: closedWhy(node),
+    cardFits: [],
   };
   for (const holding of holdings) {
     room.coresFree -= holding.cores;
@@ -105,6 +108,13 @@ export function nodeRoom(node: PlacementNode, holdings: readonly Holding[]): Nod
     countReplica(room, holding.model);
   }
   return room;
+}
+
+function closedWhy({ state, silentMs, cordoned, report }: PlacementNode): Exclusion | null {
+  if (state === "never_seen") return { kind: "neverSeen" };
+  if (state === "lost") return { kind: "lost", silentMs };
+  if (state === "unreachable" || report === null) return { kind: "unreachable", silentMs };
+  return cordoned ? { kind: "cordoned" } : null;
 }
 
 /** Takes what the profile needs; the same step that chooses must call it. */
@@ -122,7 +132,7 @@ export function holdRoom(
     card.freeMib -= perGpuMib;
     card.tenants += 1;
   }
-  room.cardFits.clear();
+  room.cardFits.length = 0;
   room.coresFree -= profile.cpu?.cores ?? 0;
   if (room.memoryFreeMib !== null) room.memoryFreeMib -= profile.cpu?.memoryMib ?? 0;
   takeDisk(room, profile.weightsName, profile.diskMib);

@@ -34,7 +34,7 @@ export type PlacementOutcome =
 
 export function placeReplica(fleet: FleetRoom, wish: PlacementWish): PlacementOutcome {
   for (const profile of wish.model.profiles) {
-    const need = shardNeed(wish, profile);
+    const need = shardNeed(fleet, wish, profile);
     const fits =
       wish.model.multiNode === null ? oneNode(fleet, need) : sameFabric(fleet, need, wish.model.multiNode.nodes);
     if (fits === undefined) continue;
@@ -84,7 +84,7 @@ interface Verdict {
 }
 
 function examine(fleet: FleetRoom, wish: PlacementWish, profile: Profile): readonly Verdict[] {
-  const need = shardNeed(wish, profile);
+  const need = shardNeed(fleet, wish, profile);
   const verdicts = fleet.rooms.map((room) => ({ room, fit: fitOn(room, need) }));
   const { multiNode } = wish.model;
   if (multiNode === null) return verdicts;
@@ -108,18 +108,21 @@ function countExclusions(fleet: FleetRoom, wish: PlacementWish): Partial<Record<
   return counts;
 }
 
-function shardNeed(wish: PlacementWish, profile: Profile): ShardNeed {
+function shardNeed({ cardsKeys }: FleetRoom, wish: PlacementWish, profile: Profile): ShardNeed {
   const { nodes } = wish.model;
   const { gpu } = profile;
   const classes = (gpu?.classes ?? []).map((gpuClass) => ({ gpuClass, truth: wish.truth(profile, gpuClass) }));
   const known = classes.map(({ gpuClass, truth }) => [gpuClass, truth?.perGpuMib ?? null, truth?.oomAtMib ?? null]);
+  const asked = JSON.stringify([gpu?.count ?? 0, gpu?.memoryMib ?? 0, known, nodes.gpuUuids]);
+  const cardsKey = cardsKeys.get(asked) ?? cardsKeys.size;
+  cardsKeys.set(asked, cardsKey);
   return {
     model: wish.model,
     profile,
     require: Object.entries(nodes.require),
     avoid: Object.entries(nodes.avoid),
     classes,
-    cardsKey: JSON.stringify([gpu?.count ?? 0, gpu?.memoryMib ?? 0, known, nodes.gpuUuids]),
+    cardsKey,
     avoidNodes: wish.avoidNodes,
     failedOn: wish.failedOn,
     failuresPerNodeMax: wish.failuresPerNodeMax,

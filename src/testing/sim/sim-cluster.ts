@@ -124,17 +124,27 @@ export class SimCluster {
     );
   }
 
-  /** What is not as the catalog wants it, in words; empty when all is well. */
+  /**
+   * What is not as the catalog wants it, in words; empty when all is well. A model that ran out of memory may need more than any
+   * node has free now; then it must be told that it is not placed.
+   */
   differences(): string[] {
+    const { leader } = this;
+    if (leader === undefined) return ["nobody leads"];
     const found: string[] = [];
     const running = [...this.ledger.running];
+    const grown = new Set(
+      [...this.store.docs.memories.values()].flatMap((doc) => (doc.oomAtMib === null ? [] : doc.model)),
+    );
+    const unplaced = leader.plan("new")?.unplaced.map((refusal) => refusal.model) ?? [];
     for (const model of this.catalog.models.values()) {
       const docs = runningOf([...this.store.docs.replicas.values()].filter((doc) => doc.model === model.name));
       const wanted = Math.max(
         model.replicas.min,
         this.store.docs.models.get(model.name)?.demandedAt === undefined ? 0 : Math.min(1, docs.length),
       );
-      if (docs.length !== wanted) found.push(`${model.name}: ${docs.length} replicas, ${wanted} wanted`);
+      const isTold = docs.length < wanted && grown.has(model.name) && unplaced.includes(model.name);
+      if (docs.length !== wanted && !isTold) found.push(`${model.name}: ${docs.length} replicas, ${wanted} wanted`);
       for (const doc of docs) {
         if (doc.state !== "ready") found.push(`${doc.id} of ${model.name} is ${doc.state}`);
         for (const [index, { nodeId }] of doc.shards.entries())
@@ -149,8 +159,6 @@ export class SimCluster {
       if (doc === undefined || doc.desired !== "run")
         found.push(`${engine.nodeId} runs ${engine.replicaId} of ${engine.model}, which nobody wants`);
     }
-    const { leader } = this;
-    if (leader === undefined) return [...found, "nobody leads"];
     for (const memory of ["own", "new"] as const) {
       const plan = leader.plan(memory);
       for (const write of plan?.writes ?? [])
