@@ -40,13 +40,18 @@ const SAME_ANSWER: Readonly<Record<string, "always" | "seeded">> = {
   "/v1/messages/count_tokens": "always",
 };
 
+/** Whether an upstream keeps anything of its answers. */
+export const remembers = ({ cache, refusals }: Pick<UpstreamSettings, "cache" | "refusals">): boolean =>
+  cache !== null || refusals.length > 0;
+
 /** Null for the usual request, which has to do with none of them. */
 export function planReplay(
   facts: ReplayFacts,
-  { kind, cache, refusals }: Pick<UpstreamSettings, "kind" | "cache" | "refusals">,
+  settings: Pick<UpstreamSettings, "kind" | "cache" | "refusals">,
 ): ReplayPlan | null {
+  const { kind, cache, refusals } = settings;
   if (facts.method !== "POST") return null;
-  if (facts.idempotencyKey === null && cache === null && refusals.length === 0) return null;
+  if (facts.idempotencyKey === null && !remembers(settings)) return null;
   const asked = askedOf(facts);
   // Whoever sets a cache on an upstream of another kind (OCR, layout) says that its answers depend on the request alone.
   const same = kind === "http" || kind === "azure-di" ? "always" : SAME_ANSWER[facts.path];

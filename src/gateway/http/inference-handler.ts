@@ -7,7 +7,7 @@ import { JsonTopScan, stringField } from "../../decide/http/json-scan.ts";
 import type { ScannedObject } from "../../decide/http/json-splice.ts";
 import type { BodyForm } from "../../decide/idempotency/body-fingerprint.ts";
 import { parseIdempotencyKey } from "../../decide/idempotency/idempotency-key.ts";
-import { planReplay } from "../../decide/replay/plan-replay.ts";
+import { planReplay, remembers } from "../../decide/replay/plan-replay.ts";
 import { MultipartScan, parseBoundary } from "../../decide/http/multipart-scan.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { Bag } from "../../kernel/bag.ts";
@@ -232,6 +232,7 @@ export class InferenceHandler {
   #proceed(arrived: Arrived): void {
     const { arriving, upstream, model, scanned, chunks, bytes, refuse } = arrived;
     const { context } = arriving;
+    if (arriving.idempotencyKey === null && !remembers(upstream.settings)) return this.#admit(arrived, context, null);
     const raw = context.req.rawHeaders;
     const plan = planReplay(
       {
