@@ -26,7 +26,8 @@ const USAGE_KEY = '"usage"';
  */
 export function readBodyUsage(body: Buffer): BodyFacts {
   if (body.length > PARSED_BYTES_MAX) return readLarge(body);
-  const value = parse(body.toString("utf8"));
+  // Byte for character: no text of it is looked at but ASCII names, and decoding the rest would cost as much as parsing.
+  const value = parse(body.toString("latin1"));
   if (!isJsonObject(value)) return { usage: UNKNOWN_USAGE, looksComplete: Array.isArray(value), isError: false };
   return { usage: readAnswerUsage(value) ?? UNKNOWN_USAGE, looksComplete: true, isError: saysError(value) };
 }
