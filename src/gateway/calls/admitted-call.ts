@@ -425,8 +425,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#clock.stop();
     this.#context.res.onGone = null;
     this.#hold.release(aborted);
-    this.#attempt = null;
     this.#freeBody();
+    this.#attempt = null;
     recordCall(this.#deps, this.#context, {
       upstream: this.#upstream,
       endpoint: this.endpoint,
@@ -453,7 +453,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   }
 
   #freeBody(): void {
-    this.#request.memory.free();
+    this.#request.memory.free(this.#attempt?.exchange?.requestTaken === true); // Tries before it are torn down.
     this.#request = { ...this.#request, chunks: [] };
   }
 

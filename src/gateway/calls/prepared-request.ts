@@ -28,5 +28,5 @@ export interface PreparedRequest {
   /** An operator asks how the endpoint is chosen. */
   readonly wantsChoice: boolean;
   /** Given back as soon as the body can't be needed any more. */
-  readonly memory: { free(): void };
+  readonly memory: { free(unused: boolean): void };
 }

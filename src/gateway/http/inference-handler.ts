@@ -24,6 +24,7 @@ import type { ReplayDesk } from "../replay/replay-desk.ts";
 import type { OnEnded } from "../replay/replay-run.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
+import { BodyMemory } from "./body-memory.ts";
 import { RequestBody, type BodyEnd } from "./request-body.ts";
 import type { RequestContext } from "./request-context.ts";
 import { sendError } from "./send-error.ts";
@@ -195,9 +196,11 @@ export class InferenceHandler {
 
   #onBody(arriving: Arriving, scanner: BodyScanner, body: RequestBody, end: BodyEnd, hasBody: boolean): void {
     const { context } = arriving;
-    const memory = new BodyMemory(() => this.#deps.budget.give(body.takenBytes));
+    const memory = new BodyMemory(end.kind === "whole" ? end.chunks : [], () =>
+      this.#deps.budget.give(body.takenBytes),
+    );
     const refuse = (code: ErrorCode, why: string, facts: RefusalFacts = {}): void => {
-      memory.free();
+      memory.free(false);
       this.#deps.limiter.leave(context.key.id);
       this.#refuse(facts.context ?? context, code, why, {
         class: arriving.class,
@@ -261,7 +264,7 @@ export class InferenceHandler {
       refuse: (code, message, retryAfterMs) =>
         refuse(code, message, { upstream, ...(retryAfterMs !== undefined && { retryAfterMs }) }),
       done: () => {
-        arrived.memory.free();
+        arrived.memory.free(false);
         this.#deps.limiter.leave(context.key.id);
       },
     });
@@ -381,20 +384,6 @@ interface RefusalFacts {
   readonly param?: string | undefined;
   readonly retryAfterMs?: number;
   readonly shed?: boolean;
-}
-
-/** Gives a body's memory back once, whoever comes first: a commit, an end or a refusal. */
-class BodyMemory {
-  #give: (() => void) | null;
-
-  constructor(give: () => void) {
-    this.#give = give;
-  }
-
-  free(): void {
-    this.#give?.();
-    this.#give = null;
-  }
 }
 
 const NO_KEY = { kind: "absent" } as const;

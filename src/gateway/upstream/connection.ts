@@ -78,6 +78,10 @@ export class Connection implements ExchangeCarrier {
     return this.#reader.keepAliveS;
   }
 
+  get requestTaken(): boolean {
+    return this.#sent && this.#socket.writableLength === 0;
+  }
+
   /** Takes the next exchange; its request goes out with `send`. */
   attach(exchange: NetExchange): void {
     this.#exchange = exchange;
@@ -228,11 +232,12 @@ export class Connection implements ExchangeCarrier {
     this.#sent = false;
     this.#served += 1;
     // An engine that answered before it took the whole request would read the rest of it as the next one.
-    if (reusable && !this.retired && !this.#peerClosed && this.#socket.writableLength === 0) {
+    const taken = this.#socket.writableLength === 0;
+    if (reusable && !this.retired && !this.#peerClosed && taken) {
       if (this.#socket.isPaused()) this.#socket.resume();
       this.#owner.onFree(this);
     } else this.close();
-    exchange.end(trailers);
+    exchange.end(trailers, taken);
   }
 
   #drainHeld(): void {

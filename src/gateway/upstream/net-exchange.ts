@@ -8,6 +8,8 @@ export interface ExchangeCarrier {
   pause(): void;
   resume(): void;
   completeFraming(): Buffer;
+  /** All of the request has left the process. */
+  readonly requestTaken: boolean;
 }
 
 /** One request and its answer. Knows whether it has ended; the connection that carries it does the rest. */
@@ -32,8 +34,15 @@ export class NetExchange implements UpstreamExchange {
     this.handler = handler;
   }
 
+  #takenAtEnd = false;
+
+  get requestTaken(): boolean {
+    return this.done ? this.#takenAtEnd : this.carrier?.requestTaken === true;
+  }
+
   abort(): void {
     if (this.done) return;
+    this.#takenAtEnd = true; // The connection is torn down, and writes nothing any more.
     this.done = true;
     this.carrier?.abandon();
   }
@@ -54,8 +63,10 @@ export class NetExchange implements UpstreamExchange {
     return this.done ? NO_BYTES : (this.carrier?.completeFraming() ?? NO_BYTES);
   }
 
-  end(trailers: readonly string[]): void {
+  /** `taken`: as `requestTaken`, at the end; the connection may carry another exchange by now. */
+  end(trailers: readonly string[], taken: boolean): void {
     if (this.done) return;
+    this.#takenAtEnd = taken;
     this.done = true;
     this.handler.onEnd(trailers);
   }

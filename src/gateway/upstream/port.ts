@@ -88,6 +88,8 @@ export interface UpstreamHandler {
 }
 
 export interface UpstreamExchange {
+  /** All bytes of the request have left the process: its body is not looked at any more. Absent where nobody can tell. */
+  readonly requestTaken?: boolean;
   /** Destroys the connection at once. Idempotent. */
   abort(): void;
   pause(): void;
