@@ -20,6 +20,7 @@ def parse(argv):
     parser.add_argument("-n", "--n-predict", type=int, default=-1)
     parser.add_argument("--alias", help="served model name; several with commas")
     parser.add_argument("--api-key", help="several with commas")
+    parser.add_argument("--api-key-file", help="one key a line")
     parser.add_argument("--metrics", action="store_true")
     parser.add_argument("--slots", action="store_true")
     parser.add_argument("--no-slots", action="store_true")
@@ -50,6 +51,9 @@ def params_from(args):
         params.model_alias = set(args.alias.split(","))
     if args.api_key:
         params.api_keys = args.api_key.split(",")
+    if args.api_key_file:
+        with open(args.api_key_file, encoding="utf-8") as file:
+            params.api_keys = [line.strip() for line in file if line.strip()]
     if args.seed is not None:
         params.sampling.seed = args.seed
     return params
