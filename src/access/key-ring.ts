@@ -73,6 +73,12 @@ export class KeyRing {
     return { kind: "ok", key: entry.key };
   }
 
+  /** Undefined: no such key is let in now. */
+  byId(id: string): AcceptedKey | undefined {
+    for (const { key } of this.#entries.values()) if (key.id === id) return key;
+    return undefined;
+  }
+
   /** All keys, expired ones too, with the last use since this process started. */
   list(): { readonly key: AcceptedKey; readonly lastUsedAt: EpochMs | null }[] {
     return [...this.#entries.values()].map(({ key, lastUsedAt }) => ({ key, lastUsedAt }));

@@ -1,5 +1,6 @@
 import { isSafeControlUrl, parseControlUrl } from "../contract/agent-schema.ts";
 import { isLoopback, parseListen } from "../contract/listen-address.ts";
+import { parseCallbackAllow } from "../decide/jobs/judge-callback.ts";
 import { parseEndpointUrl } from "../contract/resolve-config.ts";
 import type { ConfigOverrides, Env } from "../contract/resolve-config.ts";
 import type { FieldPath } from "../contract/schema-fields.ts";
@@ -15,6 +16,7 @@ export function crossCheck(raw: unknown, env: Env, overrides: ConfigOverrides): 
     ...checkKeys(raw),
     ...checkCoordination(raw),
     ...checkSizes(raw),
+    ...checkCallbacks(raw, env),
     ...checkModelNames(raw),
     ...checkControlUrls(raw),
     ...checkSharedEndpoints(raw),
@@ -169,6 +171,26 @@ function checkSizes(raw: unknown): Finding[] {
         "lets one slow client hold a connection for minutes before it has asked for anything",
       ),
     );
+  return found;
+}
+
+function checkCallbacks(raw: unknown, env: Env): Finding[] {
+  const path: FieldPath = ["jobs", "callback_allow"];
+  const entries = listAt(raw, path);
+  const found = entries.flatMap((entry, index) =>
+    typeof entry === "string" && parseCallbackAllow([entry]).kind === "bad"
+      ? [
+          mistake(
+            [...path, index],
+            "is no host, address or range",
+            "such as hooks.example.com, *.example.com or 10.1.0.0/16",
+          ),
+        ]
+      : [],
+  );
+  const secretEnv = textAt(raw, ["jobs", "callback_secret_env"]) ?? "YARDMASTER_CALLBACK_SECRET";
+  if (entries.length > 0 && !(Object.hasOwn(env, secretEnv) && env[secretEnv]))
+    found.push(warning(path, `${secretEnv} is not set: callbacks can't be signed, so none is accepted`));
   return found;
 }
 

@@ -18,6 +18,8 @@ export type RequestOutcome =
   | "upstream_timeout"
   | "client_stalled"
   | "drain_aborted"
+  /** A job that was cancelled. */
+  | "cancelled"
   | "internal_error";
 
 /**

@@ -263,7 +263,7 @@ export const configFile = z.strictObject({
     .min(1)
     .default("data")
     .describe(
-      "Folder for the embedded database and local state, relative to the working directory. One process at a time.",
+      "Folder for the embedded databases and local state, relative to the working directory. One process at a time.",
     ),
   coordination: z
     .enum(["local", "redis"])
@@ -370,6 +370,64 @@ export const configFile = z.strictObject({
     })
     .prefault({})
     .describe("Requests with an `Idempotency-Key`."),
+  jobs: z
+    .strictObject({
+      claim_ttl_s: seconds
+        .default(30)
+        .describe("How long a gateway's claim on a job lasts without being renewed; it is renewed at a third of it."),
+      max_attempts: z.int().min(1).max(100).default(3).describe("Attempts of a job, and of each part in an attempt."),
+      ttl_h: z.number().positive().max(720).default(24).describe("How long a job is kept after its end."),
+      deadline_s: z
+        .number()
+        .positive()
+        .max(604_800)
+        .default(86_400)
+        .describe("A job that has not ended after this time fails; a submit may ask for less."),
+      fanout_max: z.int().min(1).max(10_000).default(16).describe("Parts of one job that run at once."),
+      max_held: z.int().min(1).max(100_000).default(1_000).describe("Jobs that one gateway works on at once."),
+      max_jobs: z
+        .int()
+        .min(1)
+        .max(10_000_000)
+        .default(100_000)
+        .describe("Jobs kept, ended ones included. Over it a submit is answered 429."),
+      max_bytes: z
+        .int()
+        .positive()
+        .default(4_294_967_296)
+        .describe("Bytes of requests and results kept. Over it a submit is answered 429."),
+      max_body_bytes: z
+        .int()
+        .positive()
+        .max(268_435_456)
+        .default(16_777_216)
+        .describe("A larger submit is answered 413."),
+      max_result_bytes: z
+        .int()
+        .positive()
+        .max(268_435_456)
+        .default(67_108_864)
+        .describe("A job (or part) with a larger answer fails."),
+      replicas: z
+        .int()
+        .min(0)
+        .max(10)
+        .default(0)
+        .describe("Under `coordination: redis`: replicas that must have a job before its submit is answered 202."),
+      callback_allow: z
+        .array(z.string().min(1).max(300))
+        .max(1_000)
+        .default([])
+        .describe(
+          "Where callbacks may go: `host`, `host:port`, `*.host`, an address or a range; https unless `http://` stands in front. Addresses that are not public only where listed.",
+        ),
+      callback_secret_env: z
+        .string()
+        .regex(/^[A-Za-z_][A-Za-z0-9_]*$/)
+        .default("YARDMASTER_CALLBACK_SECRET")
+        .describe("Environment variable with the secret that callbacks are signed with."),
+    })
+    .prefault({}),
   audit: z.strictObject({ max: z.int().positive().default(100_000).describe("Events kept.") }).prefault({}),
   otel: z
     .strictObject({

@@ -159,6 +159,24 @@ export interface UpstreamSettings {
   readonly endpoints: readonly EndpointSettings[];
 }
 
+export interface JobSettings {
+  readonly claimMs: number;
+  readonly attemptsMax: number;
+  readonly keepMs: number;
+  readonly deadlineMs: number;
+  readonly fanoutMax: number;
+  /** Jobs that this gateway works on at once. */
+  readonly heldMax: number;
+  readonly jobsMax: number;
+  readonly bytesMax: number;
+  readonly bodyBytesMax: number;
+  readonly resultBytesMax: number;
+  readonly replicas: number;
+  readonly callbackAllow: readonly string[];
+  /** Null: the environment names none, so nothing can be signed. */
+  readonly callbackSecret: Secret | null;
+}
+
 export interface GatewayConfig {
   readonly listen: ListenAddress;
   readonly dataDir: string;
@@ -189,6 +207,7 @@ export interface GatewayConfig {
   /** May hold a password. Null: the caches lie where the coordination does. */
   readonly cacheRedisUrl: Secret | null;
   readonly idempotency: IdempotencySettings;
+  readonly jobs: JobSettings;
   readonly auditEventsMax: number;
   readonly otel: { readonly endpoint: string; readonly serviceName: string } | null;
   /** Whether `/metrics` needs no key: as the file says, else only on loopback. */

@@ -6,6 +6,7 @@ import type {
   ApiKey,
   EndpointSettings,
   GatewayConfig,
+  JobSettings,
   UpstreamSettings,
   UpstreamTimeouts,
 } from "./gateway-config.ts";
@@ -79,12 +80,29 @@ export function resolveConfig(file: ConfigFile, env: Env, overrides: ConfigOverr
       bytesMax: file.idempotency.max_bytes,
       totalBytesMax: file.idempotency.total_max_bytes,
     },
+    jobs: resolveJobs(file.jobs, env),
     auditEventsMax: file.audit.max,
     otel: file.otel === undefined ? null : { endpoint: file.otel.endpoint, serviceName: file.otel.service_name },
     metricsPublic: file.metrics.public ?? isLoopback(listen.host),
     upstreams: file.upstreams.map((upstream) => resolveUpstream(upstream, env)),
   };
 }
+
+const resolveJobs = (jobs: ConfigFile["jobs"], env: Env): JobSettings => ({
+  claimMs: seconds(jobs.claim_ttl_s),
+  attemptsMax: jobs.max_attempts,
+  keepMs: seconds(jobs.ttl_h * 3_600),
+  deadlineMs: seconds(jobs.deadline_s),
+  fanoutMax: jobs.fanout_max,
+  heldMax: jobs.max_held,
+  jobsMax: jobs.max_jobs,
+  bytesMax: jobs.max_bytes,
+  bodyBytesMax: jobs.max_body_bytes,
+  resultBytesMax: jobs.max_result_bytes,
+  replicas: jobs.replicas,
+  callbackAllow: jobs.callback_allow,
+  callbackSecret: secretOrNull(env[jobs.callback_secret_env]),
+});
 
 const secretOrNull = (value: string | undefined): Secret | null =>
   value === undefined || value === "" ? null : new Secret(value);

@@ -3,6 +3,7 @@ import { formatListen } from "../contract/listen-address.ts";
 import type { Clock } from "../kernel/clock.ts";
 import { Bag } from "../kernel/bag.ts";
 import { requestIds } from "../kernel/ids.ts";
+import { YardmasterError } from "../kernel/errors.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import { TimerWheel } from "../kernel/timer-wheel.ts";
@@ -10,6 +11,7 @@ import type { AuditSink } from "./audit/audit-sink.ts";
 import { openAudit } from "./audit/open-audit.ts";
 import { loadStoredKeys, type KeyAdmin } from "./auth/admin-keys.ts";
 import { KeyLimiter } from "./auth/key-limits.ts";
+import { ANONYMOUS } from "../access/request-key.ts";
 import { KeyRing } from "../access/key-ring.ts";
 import { StoredKeys } from "./auth/stored-keys.ts";
 import { analyzerClient } from "./facades/azure/analyzer-client.ts";
@@ -18,10 +20,11 @@ import type { AdmittedCall } from "./calls/admitted-call.ts";
 import type { CallDeps } from "./calls/call-deps.ts";
 import { Dispatcher } from "./http/dispatcher.ts";
 import type { EdgeHandlers, EdgeServer } from "./http/edge-port.ts";
-import { InferenceHandler } from "./http/inference-handler.ts";
+import { InferenceHandler, type InferenceDeps } from "./http/inference-handler.ts";
 import { NetEdgeServer } from "./http/net-edge-server.ts";
 import { NodeEdgeServer } from "./http/node-edge-server.ts";
 import { OwnRoutes } from "./http/own-routes.ts";
+import { isJobHandler } from "./http/routes.ts";
 import { LoopWatch } from "./loop-watch.ts";
 import { ReplayDesk } from "./replay/replay-desk.ts";
 import { openReplyStores, type ReplyStores } from "./replay/reply-stores.ts";
@@ -33,6 +36,9 @@ import type { Tracer } from "./trace/tracer.ts";
 import { coordinationHealth, openCoordination, type Coordination } from "./open-coordination.ts";
 import { NetUpstreamClient } from "./upstream/net-client.ts";
 import type { UpstreamClient } from "./upstream/port.ts";
+import { CallRecords } from "./jobs/job-call.ts";
+import { JobRoutes } from "./jobs/job-routes.ts";
+import { Jobs } from "./jobs/open-jobs.ts";
 import { UpstreamRegistry } from "./upstreams/upstream-registry.ts";
 import { collectGatewayMetrics } from "./views/metrics-collectors.ts";
 
@@ -71,11 +77,13 @@ export class Gateway {
   readonly #calls = new Bag<AdmittedCall>();
   readonly #stores: ReplyStores;
   readonly #replays: ReplayDesk;
+  readonly #inferenceDeps: InferenceDeps;
   readonly #inference: InferenceHandler;
   readonly #edge: EdgeServer;
   readonly #processMetrics: Disposable;
   readonly #loopWatch: LoopWatch;
   readonly #coordination: Coordination;
+  #jobs: Jobs | null = null;
   #draining = false;
   #reload: { ok: boolean; message: string | null } = { ok: true, message: null };
   #address = "";
@@ -103,8 +111,14 @@ export class Gateway {
       metrics,
       metricsRegistry,
     });
-    const address = await gateway.#edge.listen(config.listen.host, config.listen.port);
-    gateway.#address = formatListen({ host: config.listen.host, port: address.port });
+    try {
+      gateway.#jobs = await gateway.#openJobs();
+      const address = await gateway.#edge.listen(config.listen.host, config.listen.port);
+      gateway.#address = formatListen({ host: config.listen.host, port: address.port });
+    } catch (error) {
+      await gateway.stop(AbortSignal.abort());
+      throw error;
+    }
     return gateway;
   }
 
@@ -155,7 +169,7 @@ export class Gateway {
       stores: this.#stores,
       config: () => this.#config,
     });
-    this.#inference = new InferenceHandler({
+    this.#inferenceDeps = {
       ...callDeps,
       registry: this.#registry,
       config: () => this.#config,
@@ -164,7 +178,8 @@ export class Gateway {
       calls: this.#calls,
       replays: this.#replays,
       loopSheds: (requestClass) => this.#loopWatch.sheds(requestClass),
-    });
+    };
+    this.#inference = new InferenceHandler(this.#inferenceDeps);
     const dispatcher = this.#makeDispatcher(this.#makeOwnRoutes(opened.metricsRegistry));
     this.#edge = makeEdge(config, dispatcher, clock);
     this.#collectMetrics();
@@ -185,6 +200,38 @@ export class Gateway {
     };
   }
 
+  #openJobs(): Promise<Jobs> {
+    const { clock, random, log } = this.#options;
+    const records = new CallRecords(this.#audit);
+    return Jobs.open({
+      clock,
+      random,
+      log,
+      audit: this.#audit,
+      registry: this.#registry,
+      config: () => this.#config,
+      draining: () => this.#draining,
+      link: this.#coordination.link,
+      metrics: this.#metrics.jobs,
+      run: {
+        clock,
+        random,
+        log,
+        registry: this.#registry,
+        records,
+        // Calls of jobs are handed back by their own way when the gateway stops, so it does not wait for them.
+        inference: new InferenceHandler({ ...this.#inferenceDeps, audit: records, calls: new Bag() }),
+        resultBytesMax: () => this.#config.jobs.resultBytesMax,
+        limitsOf: (keyId) => this.#keys.byId(keyId)?.limits ?? ANONYMOUS.limits,
+      },
+    });
+  }
+
+  #openedJobs(): Jobs {
+    if (this.#jobs === null) throw new YardmasterError("JOB_STORE_UNAVAILABLE", "the gateway is starting");
+    return this.#jobs;
+  }
+
   #makeOwnRoutes(metricsRegistry: Registry): OwnRoutes {
     const { clock, log, version } = this.#options;
     return new OwnRoutes({
@@ -198,6 +245,7 @@ export class Gateway {
       coordination: () => coordinationHealth(this.#config.coordination, this.#coordination, clock),
       keyAdmin: () => this.#keyAdmin,
       lastReload: () => this.#reload,
+      jobs: () => this.#openedJobs().health(),
       startedAt: clock.wall(),
       version,
     });
@@ -221,6 +269,16 @@ export class Gateway {
   }
 
   #makeDispatcher(own: OwnRoutes): Dispatcher {
+    const jobs = new JobRoutes({
+      clock: this.#options.clock,
+      wheel: this.#wheel,
+      log: this.#options.log,
+      budget: this.#budget,
+      config: () => this.#config,
+      registry: this.#registry,
+      jobs: () => this.#openedJobs().service,
+      durability: () => this.#jobs?.health().durability ?? null,
+    });
     return new Dispatcher({
       clock: this.#options.clock,
       keys: this.#keys,
@@ -231,6 +289,7 @@ export class Gateway {
         const { handler } = context.route;
         if (handler === "inference") this.#inference.handleModelRoute(context, expectsContinue);
         else if (handler === "upstream") this.#inference.handleUpstreamRoute(context, expectsContinue);
+        else if (isJobHandler(handler)) jobs.handle(context, handler, expectsContinue);
         else own.handle(context, handler);
       },
     });
@@ -273,6 +332,7 @@ export class Gateway {
     const { clock, log } = this.#options;
     this.#draining = true;
     log.info("gateway.draining", { running: this.#calls.size, drain_s: this.#config.drainMs / 1000 });
+    const handedBack = this.#jobs?.stop(hurry);
     this.#registry.drain();
     this.#edge.closeIdle();
     const until = clock.mono() + this.#config.drainMs;
@@ -285,6 +345,8 @@ export class Gateway {
     const closed = this.#edge.close();
     await Promise.race([closed, clock.sleep(LAST_BYTES_MS, never)]);
     this.#edge.destroyAll();
+    await handedBack;
+    await this.#jobs?.close();
     this.#registry.dispose();
     this.#client.close();
     this.#processMetrics[Symbol.dispose]();

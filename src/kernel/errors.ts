@@ -86,6 +86,23 @@ export const ERRORS = {
       "The node does not start this profile: a flag, variable or program that it does not allow, or cards that it lacks.",
   },
   SHARD_UNKNOWN: { http: 404, retry: "never", meaning: "The node has no such replica." },
+  JOB_NOT_DONE: {
+    http: 409,
+    retry: "afterDelay",
+    meaning: "The job has not ended yet, so it has no result.",
+  },
+  JOB_CANCELLED: { http: 409, retry: "never", meaning: "The job was cancelled, so it has no result." },
+  JOB_IN_OTHER_STORE: {
+    http: 409,
+    retry: "never",
+    meaning:
+      "The job was accepted while `coordination` was set to its other value, and is kept there until it expires.",
+  },
+  STORE_LOST: {
+    http: 410,
+    retry: "never",
+    meaning: "The job was accepted, and the store that held it was emptied since.",
+  },
   BODY_TOO_LARGE: { http: 413, retry: "never", meaning: "The body is larger than `max_body_bytes`." },
   AGENT_BUSY: {
     http: 503,
@@ -98,6 +115,11 @@ export const ERRORS = {
     http: 422,
     retry: "never",
     meaning: "The idempotency key was used before with another request.",
+  },
+  CALLBACK_FORBIDDEN: {
+    http: 422,
+    retry: "never",
+    meaning: "`callback_url` names no place that `jobs.callback_allow` lists, or callbacks are not set up.",
   },
   HEADERS_TOO_LARGE: { http: 431, retry: "never", meaning: "More than 100 headers, or more than 16 KiB of them." },
   QUEUE_FULL: {
@@ -133,6 +155,28 @@ export const ERRORS = {
     http: 502,
     retry: "afterDelay",
     meaning: "The engine's answer is not valid HTTP, JSON or event stream.",
+  },
+  ENGINE_ERROR: {
+    http: 502,
+    retry: "never",
+    meaning: "The engine answered a job with an error; its answer is the job's result.",
+  },
+  RESULT_TOO_LARGE: {
+    http: 502,
+    retry: "never",
+    meaning: "The answer to a job is larger than `jobs.max_result_bytes`.",
+  },
+  JOB_INTERRUPTED: {
+    http: 502,
+    retry: "afterDelay",
+    meaning: "The process that ran the job ended in each of its attempts.",
+  },
+  JOB_PARTS_FAILED: { http: 502, retry: "never", meaning: "Parts of the job failed; the message names them." },
+  JOB_STORE_UNAVAILABLE: {
+    http: 503,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning: "The store of the jobs can't be reached, is full, or is slower than it may be; nothing was accepted.",
   },
   QUEUE_TIMEOUT: {
     http: 503,
@@ -175,6 +219,7 @@ export const ERRORS = {
     meaning:
       "The control plane's database is damaged, or not one of this program's. Exit code 1, with the way back in words.",
   },
+  JOB_DEADLINE: { http: 504, retry: "never", meaning: "The job's own deadline passed before it had ended." },
   CONFIG_INVALID: {
     http: 500,
     retry: "never",

@@ -93,9 +93,12 @@ export function codeOfCause(cause: RetryCause): ErrorCode {
   }
 }
 
+/** No connection came about, so nothing was asked of an engine. */
+export const UNREACHED_MESSAGE = "the engine can't be reached";
+
 /** Where the engines are is for the log alone. */
 export const messageForClient = (cause: RetryCause, message: string): string =>
-  cause.kind === "transport" && cause.failure === "connect" ? "the engine can't be reached" : message;
+  cause.kind === "transport" && cause.failure === "connect" ? UNREACHED_MESSAGE : message;
 
 /** What a client is told whose answer took too long. */
 export function limitMessage(limit: Exclude<CallLimit, "clientStalled">, timeouts: UpstreamTimeouts): string {

@@ -32,6 +32,8 @@ export interface CollectingClientOptions {
   readonly target: string;
   /** Flat list, as a client would send them. */
   readonly rawHeaders: readonly string[];
+  /** The request's, for a call that reads it. */
+  readonly body?: Buffer;
   /** Of the answer's body. */
   readonly bytesMax: number;
   readonly onHead?: (status: number, headers: readonly string[]) => void;
@@ -90,7 +92,10 @@ export class CollectingClient implements ClientRequest, ClientReply {
   }
 
   readBody(reader: BodyReader): void {
-    queueMicrotask(() => reader.onEnd());
+    queueMicrotask(() => {
+      if (this.#options.body !== undefined) reader.onData(this.#options.body);
+      reader.onEnd();
+    });
   }
 
   sendContinue(): void {}

@@ -119,6 +119,14 @@ export class InferenceHandler {
     else this.#begin(context, upstream, slash < 0 ? "/" : context.rest.slice(slash), expectsContinue);
   }
 
+  /** A job's call to an upstream by its id; whether the key may was judged when the job was accepted. */
+  handleJobUpstream(context: RequestContext, id: string, path: string): void {
+    const upstream = this.#deps.registry.byId(id);
+    if (upstream === undefined)
+      this.#refuse(context, "UPSTREAM_UNAVAILABLE", `the upstream ${JSON.stringify(id)} is not configured`, {});
+    else this.#begin(context, upstream, path, false);
+  }
+
   #begin(context: RequestContext, upstream: Upstream | null, path: string, expectsContinue: boolean): void {
     const now = this.#deps.clock.mono();
     if (this.#deps.draining()) return this.#refuse(context, "DRAINING", "the gateway is stopping", { upstream });

@@ -8,6 +8,7 @@ import type { AuditSink } from "../audit/audit-sink.ts";
 import { parseAuditQuery, renderAuditPage } from "../audit/audit-route.ts";
 import { createKey, listKeys, revokeKey, rotateKey, type KeyAdmin } from "../auth/admin-keys.ts";
 import { headerValue } from "../calls/answer-headers.ts";
+import type { JobsHealth } from "../jobs/open-jobs.ts";
 import type { Registry } from "../metrics/registry.ts";
 import { CONTENT_TYPE, negotiateFormat } from "../metrics/render.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
@@ -16,7 +17,7 @@ import { upstreamHealth } from "../views/health-view.ts";
 import { findModel, listModels } from "../views/models-view.ts";
 import type { ClientRequest } from "./client-port.ts";
 import type { RequestContext } from "./request-context.ts";
-import type { Handler } from "./routes.ts";
+import type { Handler, JobHandler } from "./routes.ts";
 import { hasUnreadBody, sendError } from "./send-error.ts";
 
 export interface OwnRoutesDeps {
@@ -30,9 +31,13 @@ export interface OwnRoutesDeps {
   readonly draining: () => boolean;
   readonly lastReload: () => { readonly ok: boolean; readonly message: string | null };
   readonly coordination: () => CoordinationHealth;
+  readonly jobs: () => JobsHealth;
   readonly startedAt: EpochMs;
   readonly version: string;
 }
+
+/** What is answered here; the others have handlers of their own. */
+export type OwnHandler = Exclude<Handler, "inference" | "upstream" | JobHandler>;
 
 const ADMIN_BODY_BYTES_MAX = 64 * 1024;
 
@@ -44,7 +49,7 @@ export class OwnRoutes {
     this.#deps = deps;
   }
 
-  handle(context: RequestContext, handler: Exclude<Handler, "inference" | "upstream">): void {
+  handle(context: RequestContext, handler: OwnHandler): void {
     this.#answer(context, handler).catch((error: unknown) => {
       const known = error instanceof YardmasterError;
       if (!known)
@@ -66,7 +71,7 @@ export class OwnRoutes {
     });
   }
 
-  async #answer(context: RequestContext, handler: Exclude<Handler, "inference" | "upstream">): Promise<void> {
+  async #answer(context: RequestContext, handler: OwnHandler): Promise<void> {
     const { registry, startedAt, audit, clock } = this.#deps;
     switch (handler) {
       case "healthz":
@@ -175,6 +180,7 @@ export class OwnRoutes {
       draining: this.#deps.draining(),
       config: this.#deps.lastReload(),
       audit: this.#deps.audit.stats(),
+      jobs: this.#deps.jobs(),
       upstreams: registry.shown().map((upstream) => upstreamHealth(upstream, now)),
     };
   }

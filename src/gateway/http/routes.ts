@@ -4,6 +4,19 @@ import type { Role } from "../../contract/roles.ts";
 /** How a stream of this route shows that it ended well; `none`: a regular end is enough. */
 export type StreamEnd = "finishReason" | "none";
 
+/** Durable jobs. */
+export type JobHandler = "jobSubmit" | "jobList" | "jobGet" | "jobResult" | "jobEvents" | "jobCancel";
+
+const JOB_HANDLERS: readonly string[] = [
+  "jobSubmit",
+  "jobList",
+  "jobGet",
+  "jobResult",
+  "jobEvents",
+  "jobCancel",
+] satisfies JobHandler[];
+export const isJobHandler = (handler: Handler): handler is JobHandler => JOB_HANDLERS.includes(handler);
+
 export type Handler =
   | "inference"
   | "upstream"
@@ -13,6 +26,7 @@ export type Handler =
   | "readyz"
   | "health"
   | "metrics"
+  | JobHandler
   | "auditQuery"
   | "keysList"
   | "keysNew"
@@ -87,6 +101,12 @@ export const ROUTES: readonly Route[] = [
     dialect: "openai",
     streamEnd: "none",
   },
+  own("/v1/jobs", ["POST"], "jobSubmit", CLIENTS),
+  own("/v1/jobs", ["GET"], "jobList", CLIENTS),
+  own("/v1/jobs/*/result", ["GET"], "jobResult", CLIENTS),
+  own("/v1/jobs/*/events", ["GET"], "jobEvents", CLIENTS),
+  own("/v1/jobs/*", ["GET"], "jobGet", CLIENTS),
+  own("/v1/jobs/*", ["DELETE"], "jobCancel", CLIENTS),
   own("/healthz", ["GET"], "healthz", "open"),
   own("/readyz", ["GET"], "readyz", "open"),
   own("/health", ["GET"], "health", OPERATORS),

@@ -100,6 +100,7 @@ test("labels are configured ids and closed sets: no key, model, path, prompt or 
     "to",
     "script",
     "purpose",
+    "verdict",
   ]);
   for (const definition of Object.values<MetricDefinition>(METRICS))
     for (const label of definition.labels) assert.ok(allowed.has(label), `${definition.name} ${label}`);

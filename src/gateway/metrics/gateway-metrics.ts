@@ -3,6 +3,7 @@ import { METRICS, type MetricDefinition } from "../../contract/metric-names.ts";
 import { REQUEST_CLASSES, type RequestClass } from "../../contract/request-class.ts";
 import type { NotKept } from "../../decide/replay/keep-answer.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
+import { createJobMetrics, type JobMetrics } from "./job-metrics.ts";
 import type { CounterFamily, GaugeFamily, HistogramFamily, Registry } from "./registry.ts";
 import type { CounterSeries, HistogramSeries } from "./series.ts";
 
@@ -90,6 +91,7 @@ export interface GatewayMetrics {
   replyNotKept(purpose: "idempotency" | "cache", why: NotKept): void;
   leasesLost(upstream: string, leases: number): void;
   storeEmptied(): void;
+  readonly jobs: JobMetrics;
   readonly collected: CollectedFamilies;
 }
 
@@ -297,6 +299,7 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
     },
     idempotency: (result) => idempotency.labels(result).inc(),
     replyNotKept: (purpose, why) => notKept.labels(purpose, why).inc(),
+    jobs: createJobMetrics(registry),
     collected,
   };
 }

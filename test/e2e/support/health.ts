@@ -53,6 +53,7 @@ export interface HealthPage {
   readonly upstreams: readonly UpstreamHealth[];
   readonly audit: { readonly recorded: number; readonly dropped: number; readonly pending: number };
   readonly draining: boolean;
+  readonly jobs: { readonly store: string; readonly running: number };
   readonly config: { readonly ok: boolean; readonly message: string | null };
 }
 

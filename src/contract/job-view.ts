@@ -1,0 +1,80 @@
+import { z } from "zod";
+import { formatIsoTime, asEpoch } from "../kernel/clock.ts";
+import { JOB_STATES, type JobRecord } from "./job.ts";
+import { REQUEST_CLASSES } from "./request-class.ts";
+
+const time = z.string().nullable();
+
+/** A job as its owner sees it. What is not known yet is null. */
+export const jobView = z.object({
+  id: z.string(),
+  object: z.literal("job"),
+  state: z.enum(JOB_STATES),
+  class: z.enum(REQUEST_CLASSES),
+  model: z.string().nullable(),
+  upstream: z.string().nullable(),
+  method: z.string(),
+  path: z.string(),
+  key: z.string(),
+  created_at: z.string(),
+  started_at: time,
+  ended_at: time,
+  expires_at: time,
+  deadline_at: z.string(),
+  attempts: z.number(),
+  max_attempts: z.number(),
+  queue_ms: z.number().nullable(),
+  progress: z.object({ done: z.number(), total: z.number() }),
+  error: z.object({ code: z.string(), message: z.string() }).nullable(),
+  result: z.object({ status: z.number(), content_type: z.string(), bytes: z.number() }).nullable(),
+  metadata: z.record(z.string(), z.unknown()).nullable(),
+  callback: z
+    .object({ url: z.string(), state: z.string(), tries: z.number(), last_error: z.string().nullable() })
+    .nullable(),
+  plan: z.array(z.object({ at: z.string(), what: z.string(), why: z.string() })),
+});
+
+export type JobView = z.output<typeof jobView>;
+
+const iso = (ms: number): string => formatIsoTime(asEpoch(ms));
+const isoOrNull = (ms: number | null): string | null => (ms === null ? null : iso(ms));
+
+export function viewJob(job: JobRecord, partsDone: number): JobView {
+  const done = job.state === "completed" ? 1 : 0;
+  return {
+    id: job.id,
+    object: "job",
+    state: job.state,
+    class: job.class,
+    model: job.model,
+    upstream: job.upstream,
+    method: job.method,
+    path: job.path,
+    key: job.keyId,
+    created_at: iso(job.createdAt),
+    started_at: isoOrNull(job.startedAt),
+    ended_at: isoOrNull(job.endedAt),
+    expires_at: isoOrNull(job.expiresAt),
+    deadline_at: iso(job.deadlineAt),
+    attempts: job.attempts,
+    max_attempts: job.attemptsMax,
+    queue_ms: job.startedAt === null ? null : job.startedAt - job.createdAt,
+    progress: job.parts === null ? { done, total: 1 } : { done: partsDone, total: job.parts },
+    error: job.error,
+    result:
+      job.result === null
+        ? null
+        : { status: job.result.status, content_type: job.result.contentType, bytes: job.result.bytes },
+    metadata: job.metadata,
+    callback:
+      job.callback === null
+        ? null
+        : {
+            url: job.callback.url,
+            state: job.callback.state,
+            tries: job.callback.tries,
+            last_error: job.callback.lastError,
+          },
+    plan: job.plan.map(({ at, what, why }) => ({ at: iso(at), what, why })),
+  };
+}

@@ -1,0 +1,118 @@
+import type { ErrorCode } from "../kernel/errors.ts";
+import type { RequestClass } from "./request-class.ts";
+
+export const JOB_STATES = ["queued", "running", "completed", "failed", "cancelled"] as const;
+export type JobState = (typeof JOB_STATES)[number];
+
+/** One thing that was decided about a job, and why. At most the newest 32 are kept. */
+export interface PlanStep {
+  /** By the store's clock, epoch milliseconds. */
+  readonly at: number;
+  readonly what: "queued" | "claimed" | "postponed" | "retried" | "reclaimed" | "handed_back" | "ended";
+  readonly why: string;
+}
+
+/** What the work came to, besides the bytes, which are kept apart. */
+export interface JobResult {
+  readonly status: number;
+  readonly contentType: string;
+  readonly bytes: number;
+}
+
+export interface JobError {
+  readonly code: ErrorCode;
+  readonly message: string;
+}
+
+/** A worker's time-limited right to run a job. Whoever does not hold the token changes nothing. */
+export interface JobClaim {
+  readonly token: string;
+  /** By the store's clock. */
+  readonly until: number;
+}
+
+/** How far the message about a job's end has come. */
+export interface JobCallback {
+  readonly url: string;
+  readonly state: "idle" | "waiting" | "delivered" | "given_up";
+  readonly tries: number;
+  /** Not before this time, by the store's clock; a try under way pushes it on. */
+  readonly nextAt: number;
+  /** Of who is sending it now. */
+  readonly token: string | null;
+  readonly lastError: string | null;
+}
+
+/**
+ * A job as it is stored, without its bytes. Times are epoch milliseconds by the clock of the store, which alone decides about
+ * leases and deadlines; gateways only measure durations.
+ */
+export interface JobRecord {
+  readonly id: string;
+  /** Grows from job to job; lists are in its order. */
+  readonly seq: number;
+  /** Grows by one with each change: a change is stored only over the version that it was made from. */
+  readonly version: number;
+
+  // What was asked for; never changes.
+  readonly keyId: string;
+  readonly weight: number;
+  readonly allowExternal: boolean;
+  readonly class: RequestClass;
+  readonly model: string | null;
+  readonly upstream: string | null;
+  readonly method: string;
+  readonly path: string;
+  readonly contentType: string | null;
+  /** How many sub-calls; null for one call whose answer is the result. */
+  readonly parts: number | null;
+  readonly allowPartial: boolean;
+  readonly onShed: "requeue" | "fail";
+  /** JSON, as the client gave it. */
+  readonly metadata: Readonly<Record<string, unknown>> | null;
+  readonly idempotency: { readonly scope: string; readonly fingerprint: string } | null;
+  readonly createdAt: number;
+  /** A job that has not ended by then fails. */
+  readonly deadlineAt: number;
+  /** How long the job is kept after its end. */
+  readonly keepMs: number;
+  readonly attemptsMax: number;
+  /** Of what was asked, all parts together. */
+  readonly bodyBytes: number;
+
+  // Where it stands.
+  readonly state: JobState;
+  /** Claims that may have reached an engine. */
+  readonly attempts: number;
+  /** How often in a row it was put back without an engine having been asked. */
+  readonly postponed: number;
+  /** Place in its lane; lower goes first. */
+  readonly order: number;
+  /** Not claimed before this time. */
+  readonly readyAt: number;
+  readonly claim: JobClaim | null;
+  /** The claim that wrote the outcome. */
+  readonly settledBy: string | null;
+  readonly startedAt: number | null;
+  readonly endedAt: number | null;
+  readonly expiresAt: number | null;
+  /** Why it was last put back; the code with which it fails if its time runs out. */
+  readonly lastError: JobError | null;
+  readonly error: JobError | null;
+  readonly result: JobResult | null;
+  readonly callback: JobCallback | null;
+  readonly plan: readonly PlanStep[];
+}
+
+/** What is known of one finished part of a job. */
+export interface JobPart {
+  readonly index: number;
+  readonly result: JobResult | null;
+  readonly error: JobError | null;
+}
+
+export const isOpen = (state: JobState): boolean => state === "queued" || state === "running";
+
+/** Jobs of one lane and class wait in one line: the lane names what they need. */
+export const laneOf = (job: Pick<JobRecord, "model" | "upstream">): string =>
+  job.model === null ? `u:${job.upstream ?? ""}` : `m:${job.model}`;

@@ -1,0 +1,20 @@
+import type { JobStoreLimits } from "../jobs/job-store.ts";
+import type { JobTables } from "./job-tables.ts";
+
+/** What the thread of the job database can be asked: the methods of `JobTables`, by name. */
+export type JobOperations = Omit<JobTables, "epoch" | "close">;
+export type JobOperation = keyof JobOperations;
+
+export interface JobWorkerData {
+  readonly path: string;
+  readonly limits: JobStoreLimits;
+}
+
+export type JobRequest =
+  | { readonly kind: "call"; readonly call: number; readonly op: JobOperation; readonly args: readonly unknown[] }
+  | { readonly kind: "open"; readonly call: number; readonly now: number }
+  | { readonly kind: "close"; readonly call: number };
+
+export type JobReply =
+  | { readonly kind: "done"; readonly call: number; readonly value: unknown }
+  | { readonly kind: "failed"; readonly call: number; readonly why: string };

@@ -1,0 +1,56 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { REQUEST_CLASSES } from "../../contract/request-class.ts";
+import { planClaims, type ClaimRoom } from "./plan-claims.ts";
+
+const aRoom = (change: Partial<ClaimRoom> = {}): ClaimRoom => ({
+  lanes: ["m:a"],
+  slots: 4,
+  batchMax: 3,
+  away: null,
+  held: { interactive: 0, system: 0, batch: 0 },
+  ...change,
+});
+
+test("a gateway asks for as many jobs as a class has slots, and one more [20.J6]", () => {
+  assert.deepEqual(
+    planClaims([aRoom()], 100).map(({ class: name, max }) => [name, max]),
+    [
+      ["interactive", 5],
+      ["system", 5],
+      ["batch", 4],
+    ],
+  );
+});
+
+test("jobs of an upstream that is away stay in the store", () => {
+  assert.deepEqual(planClaims([aRoom({ away: "no endpoint" })], 100), []);
+});
+
+test("never more than the room for a class, nor more than the gateway may hold in all [80.I9]", () => {
+  const counts = fc.nat(20);
+  const room = fc.record({
+    lanes: fc.constant(["m:a"]),
+    slots: counts,
+    batchMax: counts,
+    away: fc.option(fc.constant("why"), { nil: null }),
+    held: fc.record({ interactive: counts, system: counts, batch: counts }),
+  });
+  fc.assert(
+    fc.property(fc.array(room, { maxLength: 5 }), fc.nat(60), (rooms, holdMax) => {
+      const wishes = planClaims(rooms, holdMax);
+      const held = rooms.reduce((sum, each) => sum + each.held.interactive + each.held.system + each.held.batch, 0);
+      const asked = wishes.reduce((sum, { max }) => sum + max, 0);
+      assert.ok(asked <= Math.max(0, holdMax - held));
+      for (const wish of wishes) assert.ok(wish.max > 0 && REQUEST_CLASSES.includes(wish.class));
+      for (const name of REQUEST_CLASSES) {
+        const most = rooms.reduce(
+          (sum, each) => sum + (name === "batch" ? Math.min(each.slots, each.batchMax) : each.slots) + 1,
+          0,
+        );
+        assert.ok(wishes.filter((wish) => wish.class === name).reduce((sum, { max }) => sum + max, 0) <= most);
+      }
+    }),
+  );
+});

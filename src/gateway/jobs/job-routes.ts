@@ -1,0 +1,238 @@
+import { JOB_STATES, type JobState } from "../../contract/job.ts";
+import type { GatewayConfig } from "../../contract/gateway-config.ts";
+import { viewJob } from "../../contract/job-view.ts";
+import type { JobRead } from "../../coord/jobs/job-store.ts";
+import { parseIdempotencyKey } from "../../decide/idempotency/idempotency-key.ts";
+import type { Clock } from "../../kernel/clock.ts";
+import { YardmasterError } from "../../kernel/errors.ts";
+import type { Logger } from "../../kernel/log.ts";
+import type { TimerWheel } from "../../kernel/timer-wheel.ts";
+import { headerValue } from "../calls/answer-headers.ts";
+import type { BufferBudget } from "../buffer-budget.ts";
+import { bodyFingerprint } from "../http/body-fingerprint.ts";
+import type { JobHandler } from "../http/routes.ts";
+import { RequestBody, type BodyEnd } from "../http/request-body.ts";
+import type { RequestContext } from "../http/request-context.ts";
+import { sendError } from "../http/send-error.ts";
+import { sendJobAnswer, sendJobEvents } from "./job-streams.ts";
+import type { JobService } from "./job-service.ts";
+import { readSubmission, type Upstreams } from "./read-submission.ts";
+
+export interface JobRoutesDeps {
+  readonly clock: Clock;
+  readonly wheel: TimerWheel;
+  readonly log: Logger;
+  readonly budget: BufferBudget;
+  readonly config: () => GatewayConfig;
+  readonly registry: Upstreams;
+  readonly jobs: () => JobService;
+  readonly durability: () => string | null;
+}
+
+const WAIT_S_MAX = 300;
+const LIST_MAX = 100;
+const LIST_DEFAULT = 20;
+/** Retry-After of a job that has not ended. */
+const NOT_DONE_MS = 1_000;
+
+/** `/v1/jobs` and below. */
+export class JobRoutes {
+  readonly #deps: JobRoutesDeps;
+
+  constructor(deps: JobRoutesDeps) {
+    this.#deps = deps;
+  }
+
+  handle(context: RequestContext, handler: JobHandler, expectsContinue: boolean): void {
+    const gone = new AbortController();
+    context.res.onGone = () => gone.abort(new YardmasterError("CLIENT_CLOSED", "the client left"));
+    this.#answer(context, handler, expectsContinue, gone.signal).catch((error: unknown) => {
+      if (gone.signal.aborted) return;
+      const known = error instanceof YardmasterError;
+      if (!known)
+        this.#deps.log.error("request.internal", {
+          request: context.requestId,
+          route: context.route.pattern,
+          message: error instanceof Error ? error.message : String(error),
+        });
+      if (context.res.begun) return context.res.breakOff();
+      sendError(
+        context,
+        known ? error.code : "INTERNAL",
+        known ? error.message : "a fault in the gateway; the log has this request id",
+        {
+          dialect: context.dialect,
+          requestId: context.requestId,
+          clock: this.#deps.clock,
+          retryAfterMs: NOT_DONE_MS,
+        },
+      );
+    });
+  }
+
+  async #answer(
+    context: RequestContext,
+    handler: JobHandler,
+    expectsContinue: boolean,
+    gone: AbortSignal,
+  ): Promise<void> {
+    const jobs = this.#deps.jobs();
+    const { key } = context;
+    const query = new URLSearchParams(context.query);
+    switch (handler) {
+      case "jobSubmit":
+        return this.#submit(context, expectsContinue, query, gone);
+      case "jobList": {
+        const page = await jobs.list(readListQuery(query), key);
+        return this.#send(context, 200, {
+          object: "list",
+          data: page.jobs.map(({ job, partsDone }) => viewJob(job, partsDone)),
+          next_cursor: page.cursor === null ? null : String(page.cursor),
+        });
+      }
+      case "jobGet": {
+        const waitMs = readWait(query);
+        const read =
+          waitMs === 0 ? await jobs.get(context.rest, key) : await jobs.wait(context.rest, key, waitMs, gone);
+        return this.#send(context, 200, viewJob(read.job, read.partsDone));
+      }
+      case "jobCancel": {
+        const read = await jobs.cancel(context.rest, key);
+        return this.#send(context, 200, viewJob(read.job, read.partsDone));
+      }
+      case "jobResult":
+        return sendJobAnswer(context, await jobs.result(context.rest, key), this.#deps.clock);
+      case "jobEvents":
+        return sendJobEvents(context, jobs, this.#deps.clock, gone);
+      default:
+        return handler satisfies never;
+    }
+  }
+
+  async #submit(
+    context: RequestContext,
+    expectsContinue: boolean,
+    query: URLSearchParams,
+    gone: AbortSignal,
+  ): Promise<void> {
+    const { req, key } = context;
+    const idempotencyKey = parseIdempotencyKey(headerValue(req.rawHeaders, "idempotency-key"));
+    if (idempotencyKey.kind === "bad") throw new YardmasterError("BAD_REQUEST", idempotencyKey.why);
+    const waitMs = readWait(query);
+    const body = this.#requestBody(context);
+    try {
+      const end = await this.#collect(context, body, expectsContinue);
+      if (end.kind !== "whole") throw refusalOf(end);
+      const jobs = this.#deps.jobs();
+      const order = readSubmission(Buffer.concat(end.chunks), key, this.#deps.registry);
+      const { job, replayed } = await jobs.submit(
+        {
+          ...order,
+          idempotency:
+            idempotencyKey.kind === "absent"
+              ? null
+              : {
+                  key: idempotencyKey.key,
+                  route: context.route.pattern,
+                  fingerprint: bodyFingerprint([], end.chunks, true),
+                },
+        },
+        key,
+      );
+      body.giveBack();
+      const read: JobRead =
+        waitMs > 0 ? await jobs.wait(job.id, key, waitMs, gone) : { job, partsDone: 0, now: job.createdAt };
+      const headers = ["location", `/v1/jobs/${job.id}`, ...(replayed ? ["idempotent-replayed", "true"] : [])];
+      if (waitMs > 0 && read.job.state === "completed")
+        return await sendJobAnswer(context, await jobs.result(job.id, key), this.#deps.clock, headers);
+      const durability = this.#deps.durability();
+      if (durability !== null) headers.push("x-yardmaster-durability", durability);
+      this.#send(context, 202, viewJob(read.job, read.partsDone), headers);
+    } finally {
+      body.giveBack();
+    }
+  }
+
+  #requestBody(context: RequestContext): { readonly body: RequestBody; giveBack(): void } {
+    const { clock, wheel, budget, config } = this.#deps;
+    const { jobs, http } = config();
+    const body = new RequestBody(context.req, {
+      clock,
+      wheel,
+      budget,
+      bytesMax: jobs.bodyBytesMax,
+      idleMs: http.bodyIdleMs,
+    });
+    let given = false;
+    return {
+      body,
+      giveBack: () => {
+        if (!given) budget.give(body.takenBytes);
+        given = true;
+      },
+    };
+  }
+
+  #collect(
+    { req, res }: RequestContext,
+    { body }: { readonly body: RequestBody },
+    expectsContinue: boolean,
+  ): Promise<BodyEnd> {
+    const length = headerValue(req.rawHeaders, "content-length");
+    const chunked = headerValue(req.rawHeaders, "transfer-encoding") !== undefined;
+    const declared = chunked ? undefined : Number(length ?? 0);
+    if (expectsContinue && (declared ?? 0) <= this.#deps.config().jobs.bodyBytesMax) res.sendContinue();
+    return new Promise((resolve) => body.collect(declared, () => {}, resolve));
+  }
+
+  #send(context: RequestContext, status: number, value: unknown, headers: readonly string[] = []): void {
+    context.res.sendWhole(
+      status,
+      ["content-type", "application/json", "cache-control", "no-store", "x-request-id", context.requestId, ...headers],
+      JSON.stringify(value),
+    );
+  }
+}
+
+function readWait(query: URLSearchParams): number {
+  const text = query.get("wait");
+  if (text === null) return 0;
+  if (!/^[0-9]{1,4}$/.test(text) || Number(text) > WAIT_S_MAX)
+    throw new YardmasterError("BAD_REQUEST", `wait: use whole seconds, at most ${WAIT_S_MAX}`);
+  return Number(text) * 1_000;
+}
+
+function readListQuery(query: URLSearchParams): {
+  readonly state: JobState | null;
+  readonly limit: number;
+  readonly cursor: number | null;
+} {
+  const state = query.get("state");
+  const known = JOB_STATES.find((each) => each === state) ?? null;
+  const limit = query.get("limit") ?? String(LIST_DEFAULT);
+  const cursor = query.get("cursor");
+  const mistakes: string[] = [];
+  if (state !== null && known === null) mistakes.push(`state: use one of ${JOB_STATES.join(", ")}`);
+  if (!/^[1-9][0-9]{0,2}$/.test(limit) || Number(limit) > LIST_MAX) mistakes.push(`limit: use 1 to ${LIST_MAX}`);
+  if (cursor !== null && !/^[0-9]{1,15}$/.test(cursor)) mistakes.push("cursor: use next_cursor of the page before");
+  if (mistakes.length > 0) throw new YardmasterError("BAD_REQUEST", mistakes.join("; "));
+  return { state: known, limit: Number(limit), cursor: cursor === null ? null : Number(cursor) };
+}
+
+function refusalOf(end: Exclude<BodyEnd, { kind: "whole" }>): YardmasterError {
+  switch (end.kind) {
+    case "tooLarge":
+      return new YardmasterError(
+        "BODY_TOO_LARGE",
+        `the body is larger than ${end.bytesMax} bytes (jobs.max_body_bytes)`,
+      );
+    case "noMemory":
+      return new YardmasterError("QUEUE_FULL", "the memory for request bodies is full (max_buffered_bytes)");
+    case "tooSlow":
+      return new YardmasterError("REQUEST_TIMEOUT", "the body came too slowly");
+    case "clientGone":
+      return new YardmasterError("CLIENT_CLOSED", "the client left while sending its body");
+    default:
+      return end satisfies never;
+  }
+}

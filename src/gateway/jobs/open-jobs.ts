@@ -1,0 +1,210 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import type { AuditEvent } from "../../contract/audit-event.ts";
+import type { GatewayConfig } from "../../contract/gateway-config.ts";
+import type { JobRecord } from "../../contract/job.ts";
+import type { JobStore } from "../../coord/jobs/job-store.ts";
+import { ERRORS } from "../../kernel/errors.ts";
+import type { Clock } from "../../kernel/clock.ts";
+import type { Logger } from "../../kernel/log.ts";
+import type { Random } from "../../kernel/random.ts";
+import type { AuditSink } from "../audit/audit-sink.ts";
+import type { RedisLink } from "../../coord/redis/redis-link.ts";
+import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
+import { CallbackSender, type Resolve } from "./callback-sender.ts";
+import { JobDesk } from "./job-desk.ts";
+import { JobManager } from "./job-manager.ts";
+import type { JobMetrics } from "../metrics/job-metrics.ts";
+import type { JobService } from "./job-service.ts";
+import { KnownStores } from "./known-stores.ts";
+import type { JobRunPorts } from "./run-job.ts";
+
+export interface JobsPorts {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Logger;
+  readonly audit: AuditSink;
+  readonly registry: UpstreamRegistry;
+  readonly config: () => GatewayConfig;
+  readonly draining: () => boolean;
+  readonly link: RedisLink | null;
+  readonly metrics: JobMetrics;
+  readonly run: JobRunPorts;
+  readonly resolve?: Resolve;
+}
+
+/** What `/health` tells of jobs. */
+export interface JobsHealth {
+  readonly store: "local" | "redis" | "unused";
+  readonly durability: string | null;
+  /** Of this gateway. */
+  readonly running: number;
+  readonly counts: unknown;
+}
+
+const REPLICAS_MS = 500;
+const HAND_BACK_MS_MAX = 5_000;
+
+/**
+ * Durable jobs of one gateway. With `coordination: local` the database is opened at the start where there is one, else with the
+ * first job: who uses no jobs has neither file nor thread.
+ */
+export class Jobs {
+  readonly service: JobService;
+  readonly #ports: JobsPorts;
+  readonly #known: KnownStores;
+  #store: JobStore | null = null;
+  #opening: Promise<JobStore> | null = null;
+  #manager: JobManager | null = null;
+  #stopped = false;
+
+  static async open(ports: JobsPorts): Promise<Jobs> {
+    const jobs = new Jobs(ports);
+    if (ports.link !== null || existsSync(jobs.#path)) await jobs.#open();
+    return jobs;
+  }
+
+  private constructor(ports: JobsPorts) {
+    this.#ports = ports;
+    this.#known = new KnownStores(ports.config().dataDir);
+    this.service = new JobDesk({
+      clock: ports.clock,
+      store: async (forSubmit) => this.#store ?? (forSubmit && !this.#stopped ? this.#open() : null),
+      known: this.#known,
+      settings: () => ports.config().jobs,
+      draining: ports.draining,
+      metrics: ports.metrics,
+      onEnded: (job, last) => this.#onEnded(job, last),
+    });
+    ports.metrics.collect(() => this.#manager?.counts);
+  }
+
+  health(): JobsHealth {
+    return {
+      store: this.#store?.kind ?? "unused",
+      durability: this.#store?.durability ?? null,
+      running: this.#manager?.running ?? 0,
+      counts: this.#manager?.counts ?? null,
+    };
+  }
+
+  /** Hands back what runs; the service refuses from then on. */
+  async stop(hurry: AbortSignal): Promise<void> {
+    this.#stopped = true;
+    const given = new AbortController();
+    const limit = this.#ports.clock.after(HAND_BACK_MS_MAX, () => given.abort());
+    // A store that is away does not hold up the stop: the claims run out by themselves.
+    await this.#manager?.stop(AbortSignal.any([hurry, given.signal]));
+    limit.cancel();
+  }
+
+  async close(): Promise<void> {
+    await this.#store?.close();
+  }
+
+  get #path(): string {
+    return join(this.#ports.config().dataDir, "jobs.db");
+  }
+
+  #open(): Promise<JobStore> {
+    this.#opening ??= this.#openStore().then(
+      (store) => {
+        this.#store = store;
+        this.#known.note(store);
+        this.#manager = this.#manage(store);
+        return store;
+      },
+      (error: unknown) => {
+        this.#opening = null;
+        throw error;
+      },
+    );
+    return this.#opening;
+  }
+
+  async #openStore(): Promise<JobStore> {
+    const { clock, random, link, config } = this.#ports;
+    const { jobsMax, bytesMax, replicas } = config().jobs;
+    const limits = { jobsMax, bytesMax };
+    if (link === null) {
+      const { openLocalJobStore } = await import("../../coord/local/local-job-store.ts");
+      return openLocalJobStore({ path: this.#path, limits, clock });
+    }
+    const { openRedisJobStore } = await import("../../coord/redis/redis-job-store.ts");
+    return openRedisJobStore({
+      link,
+      limits,
+      clock,
+      random,
+      replicas,
+      replicasMs: REPLICAS_MS,
+      waitingLink: replicas > 0 ? await this.#waitingLink(link) : null,
+    });
+  }
+
+  async #waitingLink(link: RedisLink): Promise<RedisLink> {
+    const { RedisLink: Link } = await import("../../coord/redis/redis-link.ts");
+    const { clock, random, log } = this.#ports;
+    const own = new Link(link.settings, { clock, random, log });
+    await own.open();
+    return own;
+  }
+
+  #manage(store: JobStore): JobManager {
+    const { clock, random, log, registry, config, metrics, run, resolve } = this.#ports;
+    const settings = (): GatewayConfig["jobs"] => config().jobs;
+    return new JobManager({
+      clock,
+      random,
+      log,
+      store,
+      registry,
+      settings,
+      metrics,
+      run,
+      callbacks: new CallbackSender({ clock, store, settings, metrics, ...(resolve === undefined ? {} : { resolve }) }),
+      onEnded: (job, last) => this.#onEnded(job, last),
+      onEpoch: () => this.#known.note(store),
+    });
+  }
+
+  /** The one audit event of a job, by whoever brought it to its end. */
+  #onEnded(job: JobRecord, last: AuditEvent | null): void {
+    this.#ports.metrics.ended(job.class, job.state);
+    const code = job.error?.code ?? null;
+    const ended = job.endedAt ?? job.createdAt;
+    this.#ports.audit.record({
+      time: job.createdAt,
+      requestId: job.id,
+      keyId: job.keyId,
+      class: job.class,
+      method: job.method,
+      route: "/v1/jobs",
+      model: job.model,
+      upstream: last?.upstream ?? job.upstream,
+      endpoint: last?.endpoint ?? null,
+      status: job.result?.status ?? (code === null ? (job.state === "cancelled" ? 499 : 200) : ERRORS[code].http),
+      outcome: job.state === "completed" ? "ok" : job.state === "cancelled" ? "cancelled" : outcomeOf(code, last),
+      errorCode: code,
+      queueMs: job.startedAt === null ? null : job.startedAt - job.createdAt,
+      firstByteMs: last?.firstByteMs ?? null,
+      totalMs: ended - job.createdAt,
+      promptTokens: last?.promptTokens ?? null,
+      completionTokens: last?.completionTokens ?? null,
+      cachedTokens: last?.cachedTokens ?? null,
+      bytesIn: job.bodyBytes,
+      bytesOut: job.result?.bytes ?? 0,
+      attempts: job.attempts,
+      idempotentReplay: false,
+      cacheHit: false,
+      shed: code === "GPU_SATURATED",
+      overflow: null,
+    });
+  }
+}
+
+function outcomeOf(code: string | null, last: AuditEvent | null): AuditEvent["outcome"] {
+  if (code === "ENGINE_ERROR" || code === "JOB_PARTS_FAILED") return "engine_error";
+  if (last !== null && last.outcome !== "ok") return last.outcome;
+  return code === "JOB_DEADLINE" ? "upstream_timeout" : "refused";
+}
