@@ -33,6 +33,7 @@ import { readBootId, readCores, readDiskFreeMib, readMemory } from "./system/nod
  *   Y3. Its end is no end of the engines, unless that was asked for.
  */
 const HEARTBEAT_MS = 2_000;
+const FIRST_READING_MS = 3_000;
 /** Changes within a moment are told together. */
 const GATHER_MS = 50;
 const STOP_LOOK_MS = 200;
@@ -83,8 +84,10 @@ export class Agent {
       const state = await AgentState.load(options.folder, bootId);
       const ca = options.settings.caFile === null ? undefined : await readCa(options.settings.caFile);
       const agent = new Agent(options, { state, bootId, lock, processes, ca });
-      await agent.#gpus.readOnce();
+      const firstReading = agent.#gpus.readOnce();
       await agent.#shards.adopt();
+      // Engines are found at once, whatever the cards do; a tool that takes longer leaves its cards unknown for so long.
+      await Promise.race([firstReading, options.clock.sleep(FIRST_READING_MS, AbortSignal.any([]))]);
       agent.#run();
       return agent;
     } catch (error) {

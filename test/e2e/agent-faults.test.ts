@@ -6,6 +6,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { aStart } from "../../src/testing/a-start.ts";
+import { FakeControlPlane } from "../../src/testing/fake-control-plane.ts";
 import { aGpu } from "../../src/testing/fake-nvidia-smi.ts";
 import { fastClock } from "./support/fast-clock.ts";
 import { agentWorld, CARD, ENGINE_KEY, ledAgent, onCard, ONE_CARD, untilLed } from "./support/test-agent.ts";
@@ -68,6 +69,58 @@ test("nothing starts on a card that is sick, or that the node lacks [80.A5 40.N2
   });
   await control.command(gone);
   assert.match((await control.untilState("r2", "failed", STARTED_MS)).failure?.message ?? "", /no card GPU-gone/);
+});
+
+test("an agent whose card tool hangs starts all the same, and its cards are unknown [40.N2]", async () => {
+  await using world = await agentWorld({ gpus: { ...ONE_CARD, hang: "deaf" } });
+  await world.startAgent();
+  const report = await world.control.nextReport();
+  assert.deepEqual([report.gpus, report.gpuDiscovery], [[], "failed"]);
+  assert.match(report.gpuDiscoveryWhy ?? "", /not been read yet|not answered in time/);
+});
+
+test("a program that is not there is a start that failed, by its name", async () => {
+  await using world = await ledAgent({ agent: { programs: { tei: ["/nowhere/text-embeddings-router"] } } });
+  const { control, folder } = world;
+  assert.ok(control.report?.engines.includes("tei") === false);
+  await control.command(aStart({ engineKey: ENGINE_KEY, profile: { engine: "tei", source: folder } }));
+  const end = await control.untilState("r1", "failed", STARTED_MS);
+  assert.match(end.failure?.message ?? "", /text-embeddings-router can't be started: ENOENT/);
+});
+
+test("a headless shard of a replica over two nodes opens no port, and is ready by living [40.N6 40.N5]", async () => {
+  await using world = await agentWorld();
+  Object.assign(world.section, { programs: { vllm: [world.hostile, "sleep"] } });
+  const { control, folder } = world;
+  await world.startAgent();
+  await untilLed(control);
+  const shard = { index: 1, of: 2, headAddress: "10.0.0.9", rendezvousPort: 29_501 };
+  await control.command(aStart({ engineKey: ENGINE_KEY, shard, profile: { engine: "vllm", source: folder } }));
+  const ready = await control.untilState("r1", "ready", STARTED_MS);
+  assert.deepEqual([ready.shard, ready.port], [1, null]);
+  const argv = readFileSync(`/proc/${ready.pid}/cmdline`, "utf8").split("\0");
+  for (const word of ["--headless", "--node-rank=1", "--master-addr=10.0.0.9"]) assert.ok(argv.includes(word), word);
+  assert.deepEqual(listeningOf(ready.pid ?? 0), []);
+});
+
+test("engines go on without any control plane, and are told of when there is one again [80.I8]", async () => {
+  await using world = await agentWorld();
+  const { control } = world;
+  await world.startAgent({ random: { next: () => 0 } });
+  await untilLed(control);
+  await control.command(aStart({ engineKey: ENGINE_KEY, profile: { engine: "sim", args: { "decode-tps": 0 } } }));
+  const { pid, port } = await control.untilState("r1", "ready", STARTED_MS);
+  const { port: controlPort, credentials } = control;
+  await control.close();
+  const answer = await fetch(`http://127.0.0.1:${port}/v1/completions`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${ENGINE_KEY}`, "content-type": "application/json" },
+    body: JSON.stringify({ model: "m", prompt: "Hi", max_tokens: 2 }),
+  });
+  assert.equal(answer.status, 200);
+  await using again = await FakeControlPlane.start({ credentials }, controlPort);
+  const shard = await again.untilShard("r1", "is told of", () => true, STARTED_MS);
+  assert.deepEqual([shard.state, shard.pid], ["ready", pid]);
 });
 
 test("an engine listens to the node's own address alone, and asks for its key [80.C41]", async () => {

@@ -47,7 +47,8 @@ export class GpuWatch {
   readonly #ports: GpuWatchPorts;
   #known: readonly KnownGpu[];
   #tool: GpuTool | null = null;
-  #latest: GpuSnapshot = { gpus: [], discovery: "none", why: null, apps: null, begunAt: null };
+  #latest: GpuSnapshot;
+  #reading: Promise<void> | null = null;
   #fabric: string | null = null;
   #fabricAt: MonoMs | null = null;
   #hurry: (() => void) | null = null;
@@ -56,6 +57,14 @@ export class GpuWatch {
   constructor(ports: GpuWatchPorts) {
     this.#ports = ports;
     this.#known = ports.known;
+    const why = "the cards have not been read yet";
+    this.#latest = {
+      gpus: unknownGpus(ports.known, why),
+      discovery: ports.tools.length === 0 ? "none" : "failed",
+      why: ports.tools.length === 0 ? null : why,
+      apps: null,
+      begunAt: null,
+    };
   }
 
   /** Found by itself; null where there is none. */
@@ -75,8 +84,13 @@ export class GpuWatch {
     return describeForeign(uuid, this.snapshot().apps, this.#own);
   }
 
-  /** Reads once; rejects never. */
-  async readOnce(): Promise<void> {
+  /** Reads once, or waits for the reading that is being made; rejects never. */
+  readOnce(): Promise<void> {
+    this.#reading ??= this.#read().finally(() => (this.#reading = null));
+    return this.#reading;
+  }
+
+  async #read(): Promise<void> {
     const begunAt = this.#ports.clock.mono();
     const own = this.#ports.own();
     const tools = this.#tool === null ? this.#ports.tools : [this.#tool];
