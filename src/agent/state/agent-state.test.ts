@@ -10,7 +10,11 @@ import type { ShardRecord } from "./shard-record.ts";
 
 async function inFolder(act: (folder: string) => Promise<void>): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), "yardmaster-state-"));
-  await act(folder).finally(() => rm(folder, { recursive: true, force: true }));
+  try {
+    await act(folder);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
 }
 
 const record = (over: Partial<ShardRecord> = {}): ShardRecord => ({
