@@ -337,7 +337,9 @@ test("a node that reports and never tells of its start: after 30 s it is told, a
   for (let at = 0; at <= 30; at += 2) world.pass();
   assert.ok(world.told.includes("unacknowledged"));
   assert.deepEqual(world.states(), ["chat stopping on a", "chat placing on b"]);
-  for (let at = 0; at <= 20; at += 2) world.pass();
+  for (let at = 0; at < 12; at += 2) world.pass();
+  assert.equal(world.replicas.size, 2, "the start may still arrive");
+  for (let at = 0; at < 10; at += 2) world.pass();
   assert.deepEqual(world.states(), ["chat placing on b"], "its card is free once the start can't arrive any more");
 });
 

@@ -76,6 +76,10 @@ const FAULTS: Readonly<Record<string, Fault>> = {
     store.down = true;
     return () => (store.down = false);
   },
+  answersLost: ({ store }) => {
+    store.silent = true;
+    return () => (store.silent = false);
+  },
   storeSlow: ({ store }, random) => {
     store.latencyMs = 200 + random.next() * 3_000;
     return () => (store.latencyMs = 5);

@@ -62,17 +62,17 @@ test("a leader that froze with a placement on its way executes nothing of it whe
     cluster.store.latencyMs = 5;
     const other = cluster.controls.find((control) => control !== leader)!;
     until(cluster, 17_000, () => other.isLeading);
-    cluster.run(23_000);
-    const { commands } = cluster.ledger;
+    // Most wake while what they were about to say is not yet too old to be carried out: only its epoch is.
+    cluster.run(seed % 4 === 0 ? 23_000 : 2_000);
+    const refusedBefore = cluster.ledger.refused;
     leader.thaw();
     cluster.run(1_000);
     assert.equal(leader.isLeading, false, `seed ${seed}: it stood down`);
-    assert.equal(cluster.ledger.commands, commands, "nothing was executed in that second");
-    refused += cluster.ledger.refused;
+    refused += cluster.ledger.refused - refusedBefore;
     cluster.run(60_000);
     assert.deepEqual(cluster.differences(), [], `seed ${seed}`);
   }
-  assert.ok(refused > 0, "it did try");
+  assert.ok(refused > 0, "it did try; the ledger throws when one of these is carried out");
 });
 
 test("30 s of partition, one way or both, from all control planes: nothing is started or stopped [80.A1 80.A2]", () => {
@@ -192,6 +192,26 @@ test("a failover that loses the last commit, with a start just sent: the engine 
     cluster.store.loseLastCommit();
     cluster.run(90_000);
     assert.equal(cluster.ledger.starts.filter((engine) => engine.model === "late").length, 1, `seed ${seed}`);
+    assert.deepEqual(cluster.differences(), [], `seed ${seed}`);
+  }
+});
+
+test("a failover that loses a new leader's lease: the number it had is not used by another, and agents follow one holder of each [80.P3]", () => {
+  for (const seed of SEEDS) {
+    const cluster = settled(seed);
+    const first = cluster.leader!;
+    const second = cluster.controls.find((control) => control !== first)!;
+    first.kill();
+    until(cluster, 17_000, () => cluster.leader === second);
+    const { epoch } = cluster.store.lease!;
+    cluster.run(2_500);
+    second.kill();
+    cluster.store.loseLastCommit();
+    assert.ok(cluster.store.lease!.epoch < epoch);
+    first.restart();
+    cluster.edit([...MODELS, model("late", 1)]);
+    cluster.run(90_000);
+    assert.ok(cluster.store.lease!.epoch > epoch, `seed ${seed}`);
     assert.deepEqual(cluster.differences(), [], `seed ${seed}`);
   }
 });

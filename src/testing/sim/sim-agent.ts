@@ -148,6 +148,7 @@ export class SimAgent {
       return;
     this.#highest = { clusterId: CLUSTER, ...lead };
     this.#leads.set(link, lead);
+    this.#sim.ledger.followed(this.nodeId, lead.epoch);
   }
 
   #refuses(link: SimLink, command: CommandEnvelope): boolean {

@@ -95,6 +95,7 @@ export class SimCluster {
   /** Ends every fault, and lifts parks as an operator would. */
   heal(): void {
     this.store.down = false;
+    this.store.silent = false;
     this.store.latencyMs = 5;
     this.clock.wallShiftMs = 0;
     Object.assign(this.faults, NO_FAULTS);

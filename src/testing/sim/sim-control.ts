@@ -149,7 +149,10 @@ export class SimControl {
       clock.after(store.latencyMs, () => {
         if (process === this.#process) this.#act(() => then(answer));
       });
-    clock.after(store.latencyMs, () => back(store.down ? null : statement()));
+    clock.after(store.latencyMs, () => {
+      const answer = store.down ? null : statement();
+      back(store.silent ? null : answer);
+    });
   }
 
   #onReport(link: SimLink, { report }: ToControl): void {
@@ -177,7 +180,7 @@ export class SimControl {
       () => store.takeLease(holder, this.#floor),
       (lease) => {
         // Neither an unreachable store nor a late answer says anything.
-        if (store.down || clock.mono() - askedAt > BLIND_MS) return;
+        if (store.down || store.silent || clock.mono() - askedAt > BLIND_MS) return;
         if (lease === null) this.#term = null;
         else if (this.#term?.lease.epoch === lease.epoch) this.#term.confirmedAt = askedAt;
         else {

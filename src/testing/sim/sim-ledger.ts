@@ -25,6 +25,11 @@ export class SimLedger {
     this.#cardMib = cardMib;
   }
 
+  /** From here on the node owes obedience to no older epoch. */
+  followed(nodeId: string, epoch: number): void {
+    this.#epochOf.set(nodeId, Math.max(epoch, this.#epochOf.get(nodeId) ?? 0));
+  }
+
   executed(nodeId: string, epoch: number, holder: string): void {
     this.commands += 1;
     const known = this.#holders.get(`${nodeId} ${epoch}`) ?? holder;

@@ -22,6 +22,8 @@ interface Contents {
  */
 export class SimStore {
   down = false;
+  /** Statements are carried out and their answers are lost. */
+  silent = false;
   latencyMs = 5;
   #now: Contents = { nodes: new Map(), replicas: new Map(), models: new Map(), memories: new Map(), lease: null };
   #before: Contents = this.#now;
