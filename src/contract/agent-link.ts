@@ -164,6 +164,8 @@ export const startVerb = z.object({
   model: z.object({ name: text(256).min(1), aliases: z.array(text(256).min(1)).max(64), slots: count.min(1) }),
   profile,
   gpuUuids: z.array(id).max(64),
+  /** What the placement counts on, on each card: measured before, or the profile's figure. */
+  gpuMemoryMib: z.number().min(0),
   /** What gateways send to this engine; never shown anywhere. */
   engineKey: text(256).min(8),
   startStallMs: z.number().positive(),

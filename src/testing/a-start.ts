@@ -29,6 +29,7 @@ export const aStart = ({ profile, ...over }: StartOver = {}): StartVerb => ({
   model: { name: "m", aliases: ["m-alias"], slots: 4 },
   profile: aProfile(profile),
   gpuUuids: [],
+  gpuMemoryMib: profile?.gpu?.memoryMib ?? 0,
   engineKey: "key-of-this-replica",
   startStallMs: 60_000,
   stopGraceMs: 5_000,

@@ -181,7 +181,7 @@ export class ShardRunner {
         view,
         {
           uuids,
-          needMib: start.profile.gpu?.memoryMib ?? 0,
+          needMib: start.gpuMemoryMib,
           reservedMib: neighbours.reservedMib,
           notBefore: this.#life.since,
         },

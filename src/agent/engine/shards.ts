@@ -251,7 +251,7 @@ export class Shards {
     const reservedMib = new Map<string, number>();
     for (const { record } of others) {
       for (const uuid of record.start.gpuUuids)
-        reservedMib.set(uuid, (reservedMib.get(uuid) ?? 0) + (record.start.profile.gpu?.memoryMib ?? 0));
+        reservedMib.set(uuid, (reservedMib.get(uuid) ?? 0) + record.start.gpuMemoryMib);
     }
     return { reservedMib, shared: new Set(reservedMib.keys()) };
   }

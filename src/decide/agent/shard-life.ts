@@ -52,6 +52,7 @@ export const UNWELL_MS = 60_000;
 export const LEFTOVER_GRACE_MS = 2_000;
 /** Cards that can't be read are not waited for longer. */
 export const UNSEEN_MS = 30_000;
+const UNREAD = "its cards have not been read since";
 /** However much progress a start makes. */
 export const START_MS_MAX = 4 * 3_600_000;
 
@@ -161,7 +162,7 @@ function fetching(life: ShardLife, signs: ShardSigns, nowMs: number): ShardStep 
 function waiting(life: ShardLife, signs: ShardSigns, limits: ShardLimits, nowMs: number): ShardStep {
   if (life.stopAsked) return stay(go(life, "stopped", nowMs));
   if (signs.room === "enough") return stay(go(life, "starting", nowMs, { progress: progressAt(nowMs) }), ["spawn"]);
-  const why = signs.room === "unknown" ? "its cards can't be read" : signs.room.short;
+  const why = signs.room === "unknown" ? UNREAD : signs.room.short;
   if (nowMs - life.since < limits.startStallMs) return stay({ ...life, blockedBy: why });
   const failure = failed(signs, { kind: signs.room === "unknown" ? "noProgress" : "gpuOom", message: why });
   return stay(go(life, "failed", nowMs, { failure, blockedBy: signs.room === "unknown" ? null : why }));
@@ -208,7 +209,6 @@ function clearing(life: ShardLife, signs: ShardSigns, nowMs: number): ShardStep 
   if (signs.members > 0) return stay(go(life, "ending", nowMs, { leftoversSince: nowMs }), ["kill"]);
   const done = go(life, life.failure === null ? "stopped" : "failed", nowMs);
   if (signs.cards === "free") return stay(done);
-  if (signs.cards === "unknown")
-    return stay(nowMs - life.since >= UNSEEN_MS ? done : { ...life, blockedBy: "its cards can't be read" });
+  if (signs.cards === "unknown") return stay(nowMs - life.since >= UNSEEN_MS ? done : { ...life, blockedBy: UNREAD });
   return stay({ ...life, blockedBy: signs.cards.held });
 }

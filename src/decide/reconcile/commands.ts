@@ -30,6 +30,7 @@ function startVerb(draft: PassDraft, doc: ReplicaDoc, index: number): StartVerb 
     model: { name: model.name, aliases: [...model.aliases], slots: model.slotsPerReplica },
     profile: doc.profile,
     gpuUuids: [...doc.shards[index]!.gpuUuids],
+    gpuMemoryMib: doc.shards[index]!.memoryMib,
     engineKey: doc.engineKey,
     startStallMs: settings.startStallMs,
     stopGraceMs: settings.stopGraceMs,

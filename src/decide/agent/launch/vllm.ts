@@ -83,7 +83,10 @@ export function planVllm(input: LaunchInput): LaunchPlan {
   return { kind: "launch", argv, env, readiness: readiness(input), markers: VLLM_MARKERS };
 }
 
-/** By itself vLLM takes nine tenths of a card: what was planned for it must be the limit, rounded down. */
+/**
+ * By itself vLLM takes nine tenths of a card: the profile's figure is its limit, rounded down. Not what was measured: it fills what it
+ * is given, so each start would get a little less than the one before.
+ */
 function memoryShare({ start, gpuMemoryMib }: LaunchInput): string | null {
   const need = start.profile.gpu?.memoryMib;
   if (need === undefined || gpuMemoryMib.length === 0) return null;
