@@ -1,7 +1,13 @@
 import type { Command } from "./cli-io.ts";
 import { configCommands } from "./config-commands.ts";
+import { ctlJobCommands } from "./ctl-jobs.ts";
 import { ctlKeyCommands } from "./ctl-key.ts";
 import { keyCommands } from "./key-commands.ts";
 
 /** Commands that end by themselves. The roles, which run until they are told to stop, are added by `main.ts`. */
-export const cliCommands: readonly Command[] = [...configCommands, ...keyCommands, ...ctlKeyCommands];
+export const cliCommands: readonly Command[] = [
+  ...configCommands,
+  ...keyCommands,
+  ...ctlKeyCommands,
+  ...ctlJobCommands,
+];
