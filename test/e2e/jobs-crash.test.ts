@@ -10,7 +10,7 @@ import { seededRandom } from "../../src/kernel/random.ts";
 import { startSimEngine, type LedgerEntry, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { OwnRedis } from "../../src/testing/servers/redis-server.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
-import { aChat, accepted, ask, ended, jobOf } from "./support/jobs.ts";
+import { aChat, accepted, type ask, ended, jobOf } from "./support/jobs.ts";
 import { YardmasterProcess } from "./support/yardmaster-process.ts";
 
 // Whole gateways that are killed and frozen. Which calls were made is what the engine's own ledger says.
