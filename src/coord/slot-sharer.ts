@@ -37,8 +37,11 @@ export interface SharerPorts {
 
 /** A waiter that was told no asks again within this time, if nobody told it that something is free. */
 const POLL_MS = 1_000;
-/** From one try to come back to the store to the next. */
-const REJOIN_MS = 1_000;
+/** From a failed step to the first try to come back to the store, doubled with each that fails; nobody waits for these. */
+const REJOIN_MS_MIN = 60;
+const REJOIN_MS_MAX = 1_000;
+/** While other gateways use the upstream, what they hold is asked for this often: the share without them is reckoned from it. */
+const LOOK_MS = 1_000;
 /** While the store is away the share grows and shrinks by itself. */
 const RAMP_LOOK_MS = 50;
 
@@ -61,6 +64,7 @@ export class SlotSharer implements Gate {
   #renewAt: MonoMs;
   #pollAt: MonoMs;
   #rejoinAt: MonoMs;
+  #rejoinMs = REJOIN_MS_MIN;
   #elsewhere: Elsewhere = ALONE;
   #closed = false;
 
@@ -161,11 +165,15 @@ export class SlotSharer implements Gate {
       this.#apply(this.book.fail(this.#ports.watch.reason, view, now), now);
     if (now >= this.#renewAt) {
       this.book.renew();
-      this.#renewAt = asMono(now + (this.book.settings.ttlMs / 3) * (0.9 + this.#ports.random.next() / 10));
+      const everyMs = Math.min(
+        this.book.settings.ttlMs / 3,
+        (this.book.others ?? 0) > 0 ? LOOK_MS : Number.POSITIVE_INFINITY,
+      );
+      this.#renewAt = this.#soon(now, everyMs);
     }
     if (this.book.mode === "open" && now >= this.#rejoinAt && (view.store.up || this.book.unreleased > 0)) {
       this.book.renew();
-      this.#rejoinAt = asMono(now + REJOIN_MS * (0.75 + this.#ports.random.next() / 4));
+      this.#rejoinAt = this.#soon(now, REJOIN_MS_MAX);
     }
     const request = this.book.compose(this.#view(now), now);
     if (request !== null) void this.#ask(request, !view.store.up);
@@ -177,13 +185,15 @@ export class SlotSharer implements Gate {
     if (this.#closed) return;
     const now = this.#ports.clock.mono();
     const view = this.#view(now);
-    this.#pollAt = asMono(now + POLL_MS * (0.75 + this.#ports.random.next() / 4));
+    this.#pollAt = this.#soon(now, POLL_MS);
     if (answer.kind === "failed" || answer.kind === "unknown") {
-      this.#rejoinAt = asMono(now + REJOIN_MS * (0.75 + this.#ports.random.next() / 4));
+      this.#rejoinAt = this.#soon(now, this.#rejoinMs);
+      this.#rejoinMs = Math.min(REJOIN_MS_MAX, this.#rejoinMs * 2);
       this.#apply(this.book.unanswered(answer.reason, view, now), now);
       this.#arm(now);
       return;
     }
+    this.#rejoinMs = REJOIN_MS_MIN;
     this.#apply(this.book.answered(answer, view, now), now);
     this.#pump();
   }
@@ -200,6 +210,11 @@ export class SlotSharer implements Gate {
     }
     if (effects.mayAdmit) this.#upstream.admit();
     if (this.book.mode === "shared") this.book.returnHand(now);
+  }
+
+  /** At most so long from now, and not in step with the other gateways. */
+  #soon(now: MonoMs, ms: number): MonoMs {
+    return asMono(now + ms * (0.75 + this.#ports.random.next() / 4));
   }
 
   /** One timer for what comes next by itself. */
@@ -219,7 +234,7 @@ export class SlotSharer implements Gate {
     if (this.book.mode === "open") this.#upstream.admit();
     else if (now >= this.#pollAt) {
       this.book.retryDenied();
-      this.#pollAt = asMono(now + POLL_MS * (0.75 + this.#ports.random.next() / 4));
+      this.#pollAt = this.#soon(now, POLL_MS);
     }
     this.#pump();
   }

@@ -106,7 +106,6 @@ export class SimulatedLink implements SlotStore, StoreWatch {
       up: this.#breaker.state === "closed",
       stepMs: STEP_MS,
       gateways: this.#count.gateways(now),
-      complete: this.#count.complete(now),
       settled: this.#count.settled,
     };
   }

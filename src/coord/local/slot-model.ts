@@ -39,6 +39,7 @@ export class SlotModel {
   readonly #batch = new Map<string, number>();
   readonly #at = new Map<string, Map<string, number>>();
   readonly #waiting = new Map<string, Waiter>();
+  readonly #here = new Map<string, number>();
 
   /** Leases that have not lapsed. */
   inUse(now: number): number {
@@ -48,7 +49,7 @@ export class SlotModel {
   /** Everything is gone, as after a restart without persistence. */
   empty(): void {
     this.#boot = null;
-    for (const map of [this.#all, this.#batch, this.#at, this.#waiting]) map.clear();
+    for (const map of [this.#all, this.#batch, this.#at, this.#waiting, this.#here]) map.clear();
   }
 
   /** `tell` is called with each gateway for which something is free. */
@@ -59,7 +60,9 @@ export class SlotModel {
     if (!known) return { kind: "reset", now, boot: this.#boot?.nonce ?? "" };
     this.#boot ??= { nonce: request.nonce, createdAt: request.settled ? 0 : now, expiry: 0 };
     this.#boot.expiry = now + BOOT_TTL_MS;
-    return new Step(this.#setsOf(request, now), this.#waiting, request, now).run(this.#boot, tell);
+    for (const [gateway, expiry] of this.#here) if (expiry <= now) this.#here.delete(gateway);
+    this.#here.set(request.gateway, now + request.ttlMs);
+    return new Step(this.#setsOf(request, now), this.#waiting, request, now).run(this.#boot, this.#here.size, tell);
   }
 
   #setsOf({ endpoints }: SlotRequest, now: number): LeaseSets {
@@ -100,7 +103,11 @@ class Step {
       .toSorted((a, b) => (a.gateway < b.gateway ? -1 : 1));
   }
 
-  run(boot: { readonly nonce: string; readonly createdAt: number }, tell: (gateway: string) => void): SlotAnswer {
+  run(
+    boot: { readonly nonce: string; readonly createdAt: number },
+    here: number,
+    tell: (gateway: string) => void,
+  ): SlotAnswer {
     const { all, batch, at } = this.#sets;
     for (const { id, endpoints } of this.#request.release) {
       all.delete(id);
@@ -133,6 +140,7 @@ class Step {
       lost,
       crowded: [false, othersWait(0), othersWait(0) || othersWait(1)],
       waitingGateways: [waitsAt(0), waitsAt(1), waitsAt(2)],
+      here,
     };
   }
 

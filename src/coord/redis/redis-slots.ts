@@ -29,7 +29,7 @@ export class RedisSlots implements SlotStore {
 
   async ask(upstream: string, request: SlotRequest, evenIfAway: boolean): Promise<SlotAnswer | StoreFailure> {
     const tag = this.#tag(upstream);
-    const keys = [`${tag}:leases`, `${tag}:batch`, `${tag}:waiting`, `${tag}:boot`];
+    const keys = [`${tag}:leases`, `${tag}:batch`, `${tag}:waiting`, `${tag}:boot`, `${tag}:gateways`];
     for (const { token } of request.endpoints) keys.push(`${tag}:at:${token}`);
     const asksNothing = request.wants.length === 0 && request.waiting.every(({ count }) => count === 0);
     const outcome = await this.#link.run(
@@ -88,7 +88,7 @@ const pick = <T>(values: readonly T[], fallback: T): readonly [T, T, T] => [
 ];
 
 function readReply(reply: Reply): SlotAnswer | undefined {
-  const [kind, time, boot, age, inUse, batchInUse, at, granted, lost, crowded, gateways] = list(reply);
+  const [kind, time, boot, age, inUse, batchInUse, at, granted, lost, crowded, gateways, here] = list(reply);
   const now = Number(time);
   if (!Number.isFinite(now)) return undefined;
   if (kind === "late") return { kind, now };
@@ -110,5 +110,6 @@ function readReply(reply: Reply): SlotAnswer | undefined {
       false,
     ),
     waitingGateways: pick(numbers(gateways), 0),
+    here: Number(here),
   };
 }

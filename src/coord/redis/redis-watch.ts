@@ -75,7 +75,6 @@ export class RedisWatch implements StoreWatch {
       up: this.#link.state === "closed",
       stepMs: this.#link.settings.timeoutMs,
       gateways: this.#count.gateways(now),
-      complete: this.#count.complete(now),
       settled: this.#count.settled,
     };
   }

@@ -7,11 +7,12 @@
 -- KEYS[3]  who waits: hash, gateway -> JSON {e: expiry, r: per rank {n: how many, h: since when, f: one of
 --          them goes first, t: endpoint tokens}}
 -- KEYS[4]  "nonce|time it was made": absent when the store has been emptied
--- KEYS[5…] per endpoint of the request, in its order: sorted set like KEYS[1]
+-- KEYS[5]  gateways that have told what runs: sorted set, gateway -> when it is taken to be gone
+-- KEYS[6…] per endpoint of the request, in its order: sorted set like KEYS[1]
 -- ARGV[1]  the request, JSON; decide/coordination/slot-request.ts describes its members
 -- ARGV[2]  the channel on which gateways are told that a slot is free for them
 -- Returns {"late", now}, {"reset", now, boot}, or {"done", now, boot, age, in use, batch in use, {per endpoint in use},
---   {granted id, endpoint, …}, {lost ids}, {crowded per rank}, {gateways waiting per rank}}; times as text.
+--   {granted id, endpoint, …}, {lost ids}, {crowded per rank}, {gateways waiting per rank}, gateways here}; times as text.
 -- Invariants: no want is granted at or above `slots`, batch at or above `batchMax`, or an endpoint at or above its own;
 --   nor a slot that a higher class, or an older waiter of the class, at another gateway could take now. Every key has a TTL.
 local time = redis.call("TIME")
@@ -20,8 +21,9 @@ local function text(number) return string.format("%.0f", number) end
 local ask = cjson.decode(ARGV[1])
 if ask.notAfter > 0 and now > ask.notAfter then return {"late", text(now)} end
 
-local ALL, BATCH, WAIT, BOOT = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local endpoints = #KEYS - 4
+local ALL, BATCH, WAIT, BOOT, HERE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local FIRST = 5
+local endpoints = #KEYS - FIRST
 local boot, created
 local stored = redis.call("GET", BOOT)
 if stored then
@@ -41,12 +43,13 @@ end
 for _, lease in ipairs(ask.release) do
   redis.call("ZREM", ALL, lease[1])
   redis.call("ZREM", BATCH, lease[1])
-  for at = 2, #lease do redis.call("ZREM", KEYS[5 + lease[at]], lease[1]) end
+  for at = 2, #lease do redis.call("ZREM", KEYS[FIRST + 1 + lease[at]], lease[1]) end
 end
 
 local expiry = now + ask.ttlMs
+redis.call("ZADD", HERE, expiry, ask.gateway)
 local used, batchUsed, usedAt = redis.call("ZCARD", ALL), redis.call("ZCARD", BATCH), {}
-for at = 1, endpoints do usedAt[at] = redis.call("ZCARD", KEYS[4 + at]) end
+for at = 1, endpoints do usedAt[at] = redis.call("ZCARD", KEYS[FIRST + at]) end
 local function put(id, batch, at)
   if redis.call("ZADD", ALL, expiry, id) == 1 then used = used + 1 end
   if batch then
@@ -54,13 +57,13 @@ local function put(id, batch, at)
   elseif redis.call("ZREM", BATCH, id) == 1 then
     batchUsed = batchUsed - 1
   end
-  if redis.call("ZADD", KEYS[4 + at], expiry, id) == 1 then usedAt[at] = usedAt[at] + 1 end
+  if redis.call("ZADD", KEYS[FIRST + at], expiry, id) == 1 then usedAt[at] = usedAt[at] + 1 end
 end
 
 local lost = {}
 for _, lease in ipairs(ask.renew) do
   local id, batch, at, from = lease[1], lease[2] == 1, lease[3] + 1, lease[4] + 1
-  if from > 0 and redis.call("ZREM", KEYS[4 + from], id) == 1 then usedAt[from] = usedAt[from] - 1 end
+  if from > 0 and redis.call("ZREM", KEYS[FIRST + from], id) == 1 then usedAt[from] = usedAt[from] - 1 end
   local here = ask.reassert or redis.call("ZSCORE", ALL, id)
   if here or (used < ask.slots and (not batch or batchUsed < ask.batchMax) and usedAt[at] < ask.endpoints[at].slots) then
     put(id, batch, at)
@@ -200,8 +203,9 @@ end
 local keyTtl = ask.keyTtlMs
 redis.call("PEXPIRE", ALL, keyTtl)
 redis.call("PEXPIRE", BATCH, keyTtl)
+redis.call("PEXPIRE", HERE, keyTtl)
 redis.call("PEXPIRE", WAIT, 4 * ask.waitingTtlMs)
-for at = 1, endpoints do redis.call("PEXPIRE", KEYS[4 + at], keyTtl) end
+for at = 1, endpoints do redis.call("PEXPIRE", KEYS[FIRST + at], keyTtl) end
 
 local crowded, gateways = {0, 0, 0}, {0, 0, 0}
 for rank = 1, 3 do
@@ -213,4 +217,5 @@ for rank = 1, 3 do
     end
   end
 end
-return {"done", text(now), boot, text(now - created), used, batchUsed, usedAt, granted, lost, crowded, gateways}
+return {"done", text(now), boot, text(now - created), used, batchUsed, usedAt, granted, lost, crowded, gateways,
+  redis.call("ZCARD", HERE)}

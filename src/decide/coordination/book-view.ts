@@ -30,8 +30,6 @@ export interface StoreView {
   readonly stepMs: number;
   /** Last seen, this one included; at least 1. */
   readonly gateways: number;
-  /** All of these have been seen since the store was last found empty. */
-  readonly complete: boolean;
   /** It is older than SETTLE_MS. */
   readonly settled: boolean;
 }

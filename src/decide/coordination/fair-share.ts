@@ -26,7 +26,8 @@ export function fairShare({ slots, own, others, gateways }: LastSeen, progress: 
 const REMEMBERED = 128;
 /** Before any request has ended nothing tells how long they take. */
 const UNKNOWN_MS = 30_000;
-const MS_MIN = 1_000;
+/** A store that is away for a moment only must not move anything. */
+const MS_MIN = 5_000;
 const MS_MAX = 300_000;
 
 /** How long requests hold their slots: the 95th percentile of the last ones, within bounds. */

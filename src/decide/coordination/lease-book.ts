@@ -69,8 +69,10 @@ export class LeaseBook {
   #seen: { readonly others: number; readonly othersBatch: number } | null = null;
   readonly #othersOn = new Map<string, number>();
   #open: OpenShare | null = null;
-  /** Slots that may be held until the store is complete again. */
-  #cap: { readonly held: number; readonly until: MonoMs; readonly joining: boolean } | null = null;
+  /** How many slots may be held for now, until then or until so many gateways have told what runs there. */
+  #cap: { readonly held: number; readonly until: MonoMs; readonly here: number } | null = null;
+  /** Gateways that the store last knew to share this upstream. */
+  #here = 1;
   #late = 0;
 
   constructor(settings: BookSettings) {
@@ -200,7 +202,7 @@ export class LeaseBook {
     this.#mode = "open";
     this.#reason = reason;
     this.returnHand(now);
-    const gateways = Math.max(1, store.gateways);
+    const gateways = Math.max(store.gateways, this.#here);
     const seen = this.#seen;
     const on = new Map([...this.#othersOn].map(([token, others]) => [token, { own: 0, others }]));
     for (const { endpoint } of this.#held.values()) {
@@ -225,7 +227,7 @@ export class LeaseBook {
     if (this.#draft !== null) return null;
     for (const [id, { until }] of this.#releases) if (until <= now) this.#releases.delete(id);
     if (this.#mode !== "shared") return this.#composeAlone(view, now);
-    if (this.#cap !== null && (this.#cap.until <= now || (!this.#cap.joining && view.store.complete))) this.#cap = null;
+    if (this.#cap !== null && this.#cap.until <= now) this.#uncap();
     if (this.#renewDue) this.#tellAll();
     const waits = view.waiting.some(({ count }) => count > 0);
     const due =
@@ -426,7 +428,9 @@ export class LeaseBook {
     const joining = this.#boot === "";
     const emptied = !joining && answer.boot !== this.#boot && quietMs < BOOT_TTL_MS / 2;
     this.#boot = answer.boot;
-    if (joining || emptied) this.#settle(answer.bootAgeMs, joining, othersBefore, view, now);
+    if (emptied || draft.head.reassert) this.#settle(answer.bootAgeMs, emptied, othersBefore, view, now);
+    else if (this.#cap !== null && answer.here >= this.#cap.here) this.#uncap();
+    this.#here = answer.here;
     for (const key of draft.denied(answer.granted)) this.#denied.add(key);
     this.#registered = draft.staysRegistered(answer.granted);
     const elsewhere = { crowded: answer.crowded, sharers: answer.waitingGateways };
@@ -482,13 +486,28 @@ export class LeaseBook {
     }
   }
 
-  /** A store that has just begun does not know what runs at the other gateways. */
-  #settle(bootAgeMs: number, joining: boolean, others: number, { limits, store }: BookView, now: MonoMs): void {
-    const patienceMs = joining ? SETTLE_MS : this.settings.ttlMs;
-    if (bootAgeMs >= patienceMs) return;
+  /**
+   * The store may not know yet what runs at the other gateways: those that were away as this one was come back within
+   * SETTLE_MS, and those of an emptied store, if they live, within a lease's time. Until then this one keeps to its share.
+   */
+  #settle(bootAgeMs: number, emptied: boolean, others: number, { limits, store }: BookView, now: MonoMs): void {
     const own = this.#held.size;
-    // A newcomer knows nothing of the others, so it takes nothing until whoever is there has had the time to speak.
-    const held = joining ? own : fairShare({ slots: limits.slots, own, others, gateways: store.gateways }, 0);
-    this.#cap = { held, until: (now + patienceMs - bootAgeMs) as MonoMs, joining };
+    const after = (ms: number): MonoMs => (now + ms) as MonoMs;
+    if (this.#mode === "joining" && this.#open === null && !emptied) {
+      // A newcomer knows nothing of the others: it takes nothing until whoever is there has had the time to speak.
+      if (bootAgeMs < SETTLE_MS)
+        this.#cap = { held: own, until: after(SETTLE_MS - bootAgeMs), here: Number.POSITIVE_INFINITY };
+      return;
+    }
+    const share = { slots: limits.slots, own, others, gateways: Math.max(store.gateways, this.#here) };
+    const held = this.limit(limits, now) ?? fairShare(share, 0);
+    this.#cap = emptied
+      ? { held, until: after(this.settings.ttlMs), here: this.#here }
+      : { held, until: after(SETTLE_MS), here: Number.POSITIVE_INFINITY };
+  }
+
+  #uncap(): void {
+    this.#cap = null;
+    this.#denied.clear();
   }
 }

@@ -100,6 +100,8 @@ export type SlotAnswer =
       readonly crowded: readonly [boolean, boolean, boolean];
       /** By rank: gateways at which the class waits, this one included. */
       readonly waitingGateways: readonly [number, number, number];
+      /** Gateways that have told what runs there since the store began, this one included; each lease's time anew. */
+      readonly here: number;
     };
 
 /** After an emptied store came up, every gateway that saw it has come back by then: its probes are at most 1.25 s apart. */

@@ -50,6 +50,13 @@ export interface UpstreamHealth {
 }
 
 export interface HealthPage {
+  readonly coordination: {
+    readonly mode: "local" | "redis";
+    readonly state: "local" | "shared" | "failed_open";
+    readonly reason: string | null;
+    readonly gateways: number | null;
+    readonly unfit_for_jobs: string | null;
+  };
   readonly upstreams: readonly UpstreamHealth[];
   readonly audit: { readonly recorded: number; readonly dropped: number; readonly pending: number };
   readonly draining: boolean;
