@@ -18,14 +18,9 @@ const IDLE_MS_MAX = 4_500;
 const seeds = seedsToRun();
 
 function seedsToRun(): readonly number[] {
-  const [one, count] = ["SIM_SEED", "SIM_COUNT"].map((name) => Number(environment(name) ?? Number.NaN));
-  if (one !== undefined && !Number.isNaN(one)) return [one];
-  return Array.from({ length: count === undefined || Number.isNaN(count) ? 5 : count }, (_, i) => i + 1);
-}
-
-function environment(name: string): string | undefined {
-  // oxlint-disable-next-line no-restricted-properties -- a test reads which seeds to run
-  return process.env[name];
+  const { SIM_SEED: one, SIM_COUNT: count } = process.env;
+  if (one !== undefined) return [Number(one)];
+  return Array.from({ length: Number(count ?? 5) }, (_, i) => i + 1);
 }
 
 type Fault = StoreState | "emptied" | "crash" | "cut" | "none";

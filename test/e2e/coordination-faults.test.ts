@@ -21,7 +21,7 @@ const patient = { coordination_timeout_ms: 3_000 };
 /** Calls at a steady pace over all gateways until stopped; each must end well. */
 class Load {
   readonly answers: Promise<CallAnswer>[] = [];
-  #on = true;
+  readonly #off = new AbortController();
   readonly #done: Promise<void>;
 
   constructor(gateways: readonly TestGateway[], everyMs: number, body = short) {
@@ -29,7 +29,7 @@ class Load {
   }
 
   async #run(gateways: readonly TestGateway[], everyMs: number, body: typeof short): Promise<void> {
-    for (let i = 0; this.#on; i += 1) {
+    for (let i = 0; !this.#off.signal.aborted; i += 1) {
       const gateway = gateways[i % gateways.length];
       if (gateway !== undefined) this.answers.push(call(gateway, { body }));
       await systemClock.sleep(everyMs, never);
@@ -38,7 +38,7 @@ class Load {
 
   /** All answers, which must be good ones. */
   async stop(): Promise<readonly CallAnswer[]> {
-    this.#on = false;
+    this.#off.abort();
     await this.#done;
     const answers = await Promise.all(this.answers);
     const bad = answers.filter(({ status, whole }) => status !== 200 || !whole);

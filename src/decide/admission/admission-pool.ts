@@ -253,16 +253,13 @@ export class AdmissionPool {
       return goes;
     });
     const of = (rank: Rank): GateWaiting => {
-      const { groups, count: waiting } = open[rank] ?? { groups: [], count: 0 };
+      const { groups, count: mayGo } = open[rank] ?? { groups: [], count: 0 };
       const owed = first[rank] === true ? 1 : 0;
-      const count = owed + Math.max(0, Math.min(free, waiting - owed));
+      const count = owed + Math.max(0, Math.min(free, mayGo - owed));
       free -= count - owed;
-      return {
-        count,
-        groups,
-        since: this.#queues[rank].next(this.#canTake)?.arrivedAt ?? this.#now,
-        goesFirst: owed > 0,
-      };
+      const queue = this.#queues[rank];
+      const since = queue.next(this.#canTake)?.arrivedAt ?? this.#now;
+      return { waiting: queue.waiting, count, groups, since, goesFirst: owed > 0 };
     };
     return [of(0), of(1), of(2)];
   }

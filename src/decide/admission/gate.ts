@@ -9,9 +9,10 @@ export interface Gate {
   permits(rank: Rank, group: string, now: MonoMs): boolean;
 }
 
-/** Those of one class that wait for nothing but the gate. */
+/** Those of one class that wait. */
 export interface GateWaiting {
-  /** As far as the pool's own limits let them go at once. */
+  readonly waiting: number;
+  /** Those of them that wait for nothing but the gate: the pool's own limits and its room let them go at once. */
   readonly count: number;
   /** By the group asked for; the counts may sum up to more than `count`. */
   readonly groups: readonly { readonly name: string; readonly count: number }[];

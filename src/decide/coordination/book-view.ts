@@ -18,7 +18,7 @@ export interface BookView {
   /** 0 for one that is no longer configured. */
   slotsOf(endpoint: string): number;
   /** For each of `count` requests that ask for the group the endpoints that can take it, the best first. */
-  plan(group: string, count: number): readonly (readonly string[])[];
+  readonly plan: (group: string, count: number) => readonly (readonly string[])[];
   readonly store: StoreView;
 }
 

@@ -1,3 +1,5 @@
+import type { MonoMs } from "../../kernel/clock.ts";
+
 /** What was known when the shared store went away. */
 export interface LastSeen {
   readonly slots: number;
@@ -45,5 +47,48 @@ export class HoldTimes {
     const sorted = this.#ms.toSorted((a, b) => a - b);
     const ms = sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * 0.95))] ?? UNKNOWN_MS;
     return Math.min(MS_MAX, Math.max(MS_MIN, ms));
+  }
+}
+
+interface Holders {
+  readonly own: number;
+  /** Null: unknown. */
+  readonly others: number | null;
+}
+
+export interface OpenBasis {
+  readonly at: MonoMs;
+  readonly rampMs: number;
+  readonly gateways: number;
+  readonly all: Holders;
+  readonly batch: Holders;
+  /** By endpoint, where anything is known. */
+  readonly on: ReadonlyMap<string, Holders>;
+}
+
+/** What may be held while the store is away, by what was known when it went. */
+export class OpenShare {
+  readonly #basis: OpenBasis;
+
+  constructor(basis: OpenBasis) {
+    this.#basis = basis;
+  }
+
+  all(slots: number, now: MonoMs): number {
+    return this.#share(this.#basis.all, slots, now);
+  }
+
+  batch(batchMax: number, now: MonoMs): number {
+    return this.#share(this.#basis.batch, batchMax, now);
+  }
+
+  onEndpoint(endpoint: string, slots: number, now: MonoMs): number {
+    const others = this.#basis.all.others === null ? null : 0;
+    return this.#share(this.#basis.on.get(endpoint) ?? { own: 0, others }, slots, now);
+  }
+
+  #share({ own, others }: Holders, slots: number, now: MonoMs): number {
+    const { at, rampMs, gateways } = this.#basis;
+    return fairShare({ slots, own, others, gateways }, (now - at) / rampMs);
   }
 }

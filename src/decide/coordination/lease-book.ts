@@ -1,7 +1,7 @@
 import { BATCH, type Rank } from "../admission/ranks.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
 import type { BookEffects, BookEndpoint, BookLimits, BookMode, BookView } from "./book-view.ts";
-import { fairShare, HoldTimes, type LastSeen } from "./fair-share.ts";
+import { fairShare, HoldTimes, OpenShare } from "./fair-share.ts";
 import type { Lease } from "./lease.ts";
 import { RequestDraft, waitKey } from "./request-draft.ts";
 import { BOOT_TTL_MS, SETTLE_MS, type SlotAnswer, type SlotRequest } from "./slot-request.ts";
@@ -35,15 +35,6 @@ const NOTHING: BookEffects = { mayAdmit: false, lost: 0, emptied: false, elsewhe
 /** Answers in a row that say they came too late: more than a clock that was set would explain. */
 const LATE_MAX = 3;
 
-interface OpenShare {
-  readonly at: MonoMs;
-  readonly rampMs: number;
-  readonly all: LastSeen;
-  readonly batch: LastSeen;
-  /** By endpoint, where anything is known. */
-  readonly on: ReadonlyMap<string, { readonly own: number; readonly others: number }>;
-}
-
 export class LeaseBook {
   readonly settings: BookSettings;
   readonly holdTimes = new HoldTimes();
@@ -62,6 +53,8 @@ export class LeaseBook {
   /** Rank and group of waiting requests that the store has said no to since it last told us of a free slot. */
   readonly #denied = new Set<string>();
   #registered = false;
+  /** The store forgets that somebody waits here unless it is told again. */
+  #sayAgain = false;
   #renewDue = true;
   /** The store's time at a moment of ours, which is not earlier than that of the answer. */
   #serverTime: { readonly at: number; readonly seenAt: MonoMs } | null = null;
@@ -126,8 +119,7 @@ export class LeaseBook {
 
   /** Slots that this gateway may hold now; null while the store decides. */
   limit(limits: BookLimits, now: MonoMs): number | null {
-    if (this.#open === null) return null;
-    return fairShare({ ...this.#open.all, slots: limits.slots }, this.#progress(now));
+    return this.#open?.all(limits.slots, now) ?? null;
   }
 
   // What the pool asks
@@ -142,10 +134,7 @@ export class LeaseBook {
   mayBook(rank: Rank, { token, slots }: BookEndpoint, now: MonoMs): boolean {
     if (this.#open === null)
       return this.#hand.some((lease) => lease.endpoint === token && (rank !== BATCH || lease.batch));
-    const { own, others } = this.#open.on.get(token) ?? { own: 0, others: 0 };
-    const { gateways, others: seen } = this.#open.all;
-    const share = { slots, own, others: seen === null ? null : others, gateways };
-    return this.#heldOn(token) < fairShare(share, this.#progress(now));
+    return this.#heldOn(token) < this.#open.onEndpoint(token, slots, now);
   }
 
   /** The call is admitted: it takes a lease in hand, or while the store is away one of its own making. */
@@ -172,7 +161,7 @@ export class LeaseBook {
     this.#giveBack(lease, now);
   }
 
-  /** Leases in hand that nobody took are of use to somebody else. */
+  /** What nobody took is of use to somebody else. */
   returnHand(now: MonoMs): void {
     for (const lease of this.#hand.splice(0)) this.#giveBack(lease, now);
   }
@@ -189,6 +178,7 @@ export class LeaseBook {
   /** Slots may have come free, or endpoints have changed: those who were denied are asked for again. */
   retryDenied(): void {
     this.#denied.clear();
+    this.#sayAgain = true;
   }
 
   /** It is time to say what runs here; while the store is away, to try and come back. */
@@ -197,25 +187,26 @@ export class LeaseBook {
   }
 
   /** The store is away, by whatever evidence. */
-  fail(reason: string, { limits, store }: BookView, now: MonoMs): BookEffects {
+  fail(reason: string, { store }: BookView, now: MonoMs): BookEffects {
     if (this.#open !== null) return NOTHING;
     this.#mode = "open";
     this.#reason = reason;
     this.returnHand(now);
     const gateways = Math.max(store.gateways, this.#here);
-    const seen = this.#seen;
-    const on = new Map([...this.#othersOn].map(([token, others]) => [token, { own: 0, others }]));
+    const { others = null, othersBatch = null } = this.#seen ?? {};
+    const on = new Map([...this.#othersOn].map(([token, there]) => [token, { own: 0, others: there }]));
     for (const { endpoint } of this.#held.values()) {
-      const { own, others } = on.get(endpoint) ?? { own: 0, others: 0 };
-      on.set(endpoint, { own: own + 1, others });
+      const { own, others: there } = on.get(endpoint) ?? { own: 0, others: 0 };
+      on.set(endpoint, { own: own + 1, others: there });
     }
-    this.#open = {
+    this.#open = new OpenShare({
       at: now,
       rampMs: this.holdTimes.p95Ms(),
-      all: { slots: limits.slots, own: this.#held.size, others: seen?.others ?? null, gateways },
-      batch: { slots: limits.batchMax, own: this.#heldBatch(), others: seen?.othersBatch ?? null, gateways },
+      gateways,
+      all: { own: this.#held.size, others },
+      batch: { own: this.#heldBatch(), others: othersBatch },
       on,
-    };
+    });
     this.#cap = null;
     return { ...NOTHING, mayAdmit: true };
   }
@@ -229,24 +220,17 @@ export class LeaseBook {
     if (this.#mode !== "shared") return this.#composeAlone(view, now);
     if (this.#cap !== null && this.#cap.until <= now) this.#uncap();
     if (this.#renewDue) this.#tellAll();
-    const waits = view.waiting.some(({ count }) => count > 0);
+    const waits = view.waiting.some(({ waiting }) => waiting > 0);
     const due =
       this.#renewDue ||
       this.#reassert ||
       this.#untold.size > 0 ||
       this.#releases.size > 0 ||
-      (this.#registered && !waits);
+      this.#registered !== waits ||
+      (waits && this.#sayAgain);
     if (!due && !this.#wantsMore(view)) return null;
     const draft = this.#begin(view, now);
-    const room = this.#room();
-    if (!this.#reassert && room > 0)
-      draft.addWants(
-        view.waiting,
-        (group, count) => view.plan(group, count),
-        room,
-        () => this.#newId(),
-        now,
-      );
+    if (!this.#reassert) draft.addWants(view, this.#room(), () => this.#newId(), now);
     return draft.finish();
   }
 
@@ -281,14 +265,9 @@ export class LeaseBook {
 
   // Inside
 
-  #progress(now: MonoMs): number {
-    return this.#open === null ? 1 : (now - this.#open.at) / this.#open.rampMs;
-  }
-
   #permitsAlone(open: OpenShare, rank: Rank, limits: BookLimits, now: MonoMs): boolean {
-    const progress = this.#progress(now);
-    if (this.#held.size >= fairShare({ ...open.all, slots: limits.slots }, progress)) return false;
-    return rank !== BATCH || this.#heldBatch() < fairShare({ ...open.batch, slots: limits.batchMax }, progress);
+    if (this.#held.size >= open.all(limits.slots, now)) return false;
+    return rank !== BATCH || this.#heldBatch() < open.batch(limits.batchMax, now);
   }
 
   #heldBatch(): number {
@@ -376,6 +355,7 @@ export class LeaseBook {
 
   #begin(view: BookView, now: MonoMs): RequestDraft {
     this.#renewDue = false;
+    this.#sayAgain = false;
     const server = this.#serverTime;
     const notAfter = server === null ? 0 : Math.floor(server.at + (now - server.seenAt) + view.store.stepMs);
     const head = {

@@ -1,6 +1,6 @@
-import type { GateWaiting } from "../admission/gate.ts";
 import { RANKS, type Rank } from "../admission/ranks.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
+import type { BookView } from "./book-view.ts";
 import type { Lease } from "./lease.ts";
 import type {
   HeldLease,
@@ -57,17 +57,11 @@ export class RequestDraft {
   }
 
   /** Asks for up to `max` leases for those who wait, in the order in which they would go, and says that they wait. */
-  addWants(
-    waiting: readonly [GateWaiting, GateWaiting, GateWaiting],
-    plan: (group: string, count: number) => readonly (readonly string[])[],
-    max: number,
-    newId: () => string,
-    now: MonoMs,
-  ): void {
+  addWants({ waiting, plan }: Pick<BookView, "waiting" | "plan">, max: number, newId: () => string, now: MonoMs): void {
     const ranks: WaitingClass[] = [];
     const wants: { readonly rank: Rank; readonly group: string; readonly endpoints: readonly number[] }[] = [];
     for (const rank of RANKS) {
-      const { count, groups, since } = waiting[rank];
+      const { count, groups, since, waiting: all } = waiting[rank];
       const places = new Set<number>();
       let left = count;
       for (const { name, count: inGroup } of groups) {
@@ -80,7 +74,7 @@ export class RequestDraft {
         }
       }
       ranks.push({
-        count: places.size === 0 ? 0 : count,
+        count: all,
         ageMs: Math.floor(now - since),
         goesFirst: waiting[rank].goesFirst,
         endpoints: [...places],

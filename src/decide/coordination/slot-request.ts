@@ -37,14 +37,14 @@ export interface LeaseWant {
   readonly endpoints: readonly number[];
 }
 
-/** Those of one class that wait for nothing but a lease. */
+/** Those of one class that wait. */
 export interface WaitingClass {
   readonly count: number;
   /** How long the first of them has waited. */
   readonly ageMs: number;
   /** The share of the class is due: one of them goes before the higher classes of all gateways. */
   readonly goesFirst: boolean;
-  /** Where they could go. */
+  /** Where they could go; none when something else than a lease holds them up. */
   readonly endpoints: readonly number[];
 }
 
