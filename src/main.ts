@@ -49,12 +49,13 @@ async function commandsFor(word: string | undefined): Promise<readonly Command[]
     case "up":
       return [(await import("./up/up-role.ts")).upRole(ports)];
     default: {
-      const [roles, cli, audit] = await Promise.all([
+      const [roles, cli, audit, verify] = await Promise.all([
         Promise.all(["up", "gateway", "agent", "sim-engine"].map(commandsFor)),
         import("./cli/commands.ts"),
         import("./cli/ctl-audit.ts"),
+        import("./cli/ctl-verify.ts"),
       ]);
-      return [...roles.flat(), ...cli.cliCommands, ...audit.CTL_AUDIT_COMMANDS];
+      return [...roles.flat(), ...cli.cliCommands, ...audit.CTL_AUDIT_COMMANDS, verify.ctlVerify];
     }
   }
 }

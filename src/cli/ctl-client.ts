@@ -47,10 +47,18 @@ export interface CtlClient {
 const ANSWER_MS_MAX = 30_000;
 const ANSWER_BYTES_MAX = 33_554_432;
 
+/** The gateway's address without a slash at the end, and the key. Throws USAGE for a URL or a key file that can't be used. */
+export async function readConnection(
+  flags: CtlFlags,
+  io: CliIo,
+): Promise<{ readonly base: string; readonly key: Secret | undefined }> {
+  const base = readBaseUrl(flags.url ?? nonEmpty(io.env["YARDMASTER_URL"]) ?? "http://127.0.0.1:8200");
+  return { base, key: await readKey(flags, io.env) };
+}
+
 /** Throws USAGE for a URL or a key file that can't be used. */
 export async function openCtlClient(flags: CtlFlags, io: CliIo): Promise<CtlClient> {
-  const base = readBaseUrl(flags.url ?? nonEmpty(io.env["YARDMASTER_URL"]) ?? "http://127.0.0.1:8200");
-  const key = await readKey(flags, io.env);
+  const { base, key } = await readConnection(flags, io);
   return {
     request: (method, path, body) => send({ base, key, clock: io.clock, signal: io.signal }, method, path, body),
   };

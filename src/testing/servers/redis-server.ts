@@ -55,6 +55,11 @@ export class OwnRedis implements TestServer {
     this.#args = [...base, ...extraArgs];
   }
 
+  /** Of its process; 0 while there is none. */
+  get pid(): number {
+    return this.#running?.pid ?? 0;
+  }
+
   get url(): string {
     return `redis://127.0.0.1:${this.port}/0`;
   }
