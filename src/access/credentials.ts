@@ -20,7 +20,7 @@ export function readCredential(
   rawHeaders: readonly string[],
   target: string,
   /** A further header that the route takes a key from, in lower case. */
-  routeHeader: string | null = null,
+  routeHeader?: string,
 ): Credential {
   if (target.includes("?") && hasKeyInQuery(target)) return KEY_IN_QUERY;
   let authorization: string | undefined;

@@ -1,4 +1,5 @@
 import { isSafeControlUrl, parseControlUrl } from "../contract/agent-schema.ts";
+import { MODEL_ID } from "../decide/facades/azure/analyze-paths.ts";
 import { isLoopback, parseListen } from "../contract/listen-address.ts";
 import { parseCallbackAllow } from "../decide/jobs/judge-callback.ts";
 import { parseEndpointUrl } from "../contract/resolve-config.ts";
@@ -234,7 +235,8 @@ function checkDuplicates(raw: unknown, list: FieldPath, key: string, message: st
   return found;
 }
 
-const NOT_YET: readonly string[] = ["job", "azure-di", "comfyui"];
+const NOT_YET: readonly string[] = ["job", "comfyui"];
+const OF_DOCUMENTS: readonly string[] = ["document-intelligence", "ocr"];
 
 function checkUpstream(raw: unknown, upstream: unknown, path: FieldPath, env: Env): Finding[] {
   if (typeof upstream !== "object" || upstream === null || Array.isArray(upstream)) return [];
@@ -244,7 +246,9 @@ function checkUpstream(raw: unknown, upstream: unknown, path: FieldPath, env: En
   const slots = numberAt(upstream, ["slots"]);
   const batchMax = numberAt(upstream, ["batch_max"]);
   if (typeof kind === "string" && NOT_YET.includes(kind))
-    found.push(mistake([...path, "kind"], `\`${kind}\` is not available in this version`, "use `openai` or `http`"));
+    found.push(
+      mistake([...path, "kind"], `\`${kind}\` is not available in this version`, "use `openai`, `http` or `azure-di`"),
+    );
   if (!("slots" in upstream) && !catalog)
     found.push(mistake([...path, "slots"], "is missing: how many requests the engines take at once"));
   if (slots !== undefined && batchMax !== undefined && batchMax > slots)
@@ -271,10 +275,45 @@ function checkUpstream(raw: unknown, upstream: unknown, path: FieldPath, env: En
     found.push(warning([...path, "endpoints"], "is empty: requests will be answered 503"));
   return [
     ...found,
+    ...checkDocuments(upstream, kind, path),
     ...checkEndpoints(upstream, path),
     ...checkUpstreamDetails(upstream, path, env),
     ...checkQueueBytes(raw, upstream, path),
   ];
+}
+
+/** What analyses documents, and what does not. */
+function checkDocuments(upstream: object, kind: unknown, path: FieldPath): Finding[] {
+  const engine = textAt(upstream, ["engine"]);
+  const ofDocuments = engine !== undefined && OF_DOCUMENTS.includes(engine);
+  if (kind !== "azure-di")
+    return ofDocuments
+      ? [mistake([...path, "engine"], `\`${engine}\` analyses documents`, "it goes with `kind: azure-di`")]
+      : [];
+  const found: Finding[] = [];
+  if (engine !== undefined && engine !== "generic" && !ofDocuments)
+    found.push(mistake([...path, "engine"], `\`${engine}\` analyses no documents`, `use ${OF_DOCUMENTS.join(" or ")}`));
+  if (valueAt(upstream, ["ocr_path"]) !== undefined && engine !== "ocr")
+    found.push(warning([...path, "ocr_path"], "is for `engine: ocr` alone"));
+  const models = listAt(upstream, ["models"]);
+  if (models.length === 0)
+    found.push(
+      mistake(
+        [...path, "models"],
+        "names no model, so no document would ever come here",
+        "list ids such as prebuilt-read",
+      ),
+    );
+  for (const [index, model] of models.entries())
+    if (typeof model === "string" && !MODEL_ID.test(model))
+      found.push(
+        mistake(
+          [...path, "models", index],
+          "is no id of a document model",
+          "2 to 64 letters, digits, '.', '_', '~' or '-', the first a letter or digit",
+        ),
+      );
+  return found;
 }
 
 function checkEndpoints(upstream: object, path: FieldPath): Finding[] {

@@ -96,7 +96,9 @@ export const upstreamConfig = z.strictObject({
   kind: z
     .enum(["openai", "http", "job", "azure-di", "comfyui"])
     .default("openai")
-    .describe("What the upstream speaks. `job`, `azure-di` and `comfyui` are refused in this version."),
+    .describe(
+      "What the upstream speaks. `azure-di`: analyses documents, for clients of Azure's Document Intelligence. `job` and `comfyui` are refused in this version.",
+    ),
   engine: z
     .enum(["vllm", "sglang", "llama.cpp", "tei", "ollama", "document-intelligence", "ocr", "generic"])
     .default("generic")

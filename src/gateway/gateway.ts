@@ -14,6 +14,7 @@ import { KeyLimiter } from "./auth/key-limits.ts";
 import { ANONYMOUS } from "../access/request-key.ts";
 import { KeyRing } from "../access/key-ring.ts";
 import { StoredKeys } from "./auth/stored-keys.ts";
+import { DocumentRoutes } from "./facades/azure/document-routes.ts";
 import { analyzerClient } from "./facades/azure/analyzer-client.ts";
 import { BufferBudget } from "./buffer-budget.ts";
 import type { AdmittedCall } from "./calls/admitted-call.ts";
@@ -79,6 +80,7 @@ export class Gateway {
   readonly #replays: ReplayDesk;
   readonly #inferenceDeps: InferenceDeps;
   readonly #inference: InferenceHandler;
+  readonly #documents: DocumentRoutes;
   readonly #edge: EdgeServer;
   readonly #processMetrics: Disposable;
   readonly #loopWatch: LoopWatch;
@@ -180,6 +182,7 @@ export class Gateway {
       loopSheds: (requestClass) => this.#loopWatch.sheds(requestClass),
     };
     this.#inference = new InferenceHandler(this.#inferenceDeps);
+    this.#documents = new DocumentRoutes({ ...this.#inferenceDeps, jobs: () => this.#openedJobs().service });
     const dispatcher = this.#makeDispatcher(this.#makeOwnRoutes(opened.metricsRegistry));
     this.#edge = makeEdge(config, dispatcher, clock);
     this.#collectMetrics();
@@ -290,6 +293,8 @@ export class Gateway {
         if (handler === "inference") this.#inference.handleModelRoute(context, expectsContinue);
         else if (handler === "upstream") this.#inference.handleUpstreamRoute(context, expectsContinue);
         else if (isJobHandler(handler)) jobs.handle(context, handler, expectsContinue);
+        else if (handler === "documentSubmit") this.#documents.submit(context, expectsContinue);
+        else if (handler === "documentResult") this.#documents.result(context);
         else own.handle(context, handler);
       },
     });
@@ -337,7 +342,11 @@ export class Gateway {
     this.#edge.closeIdle();
     const until = clock.mono() + this.#config.drainMs;
     const never = new AbortController().signal;
-    while (this.#calls.size + this.#inference.arriving > 0 && clock.mono() < until && !hurry.aborted)
+    while (
+      this.#calls.size + this.#inference.arriving + this.#documents.arriving > 0 &&
+      clock.mono() < until &&
+      !hurry.aborted
+    )
       await clock.sleep(DRAIN_LOOK_MS, never);
     const cut = this.#calls.size;
     for (const call of [...this.#calls]) call.abortForDrain();

@@ -110,6 +110,7 @@ export const ERRORS = {
     meaning: "The agent has more commands waiting, or more engines, than it takes.",
   },
   URI_TOO_LONG: { http: 414, retry: "never", meaning: "The request target is longer than 8 KiB." },
+  MEDIA_TYPE_UNSUPPORTED: { http: 415, retry: "never", meaning: "The content type is none that the route takes." },
   EXPECTATION_FAILED: { http: 417, retry: "never", meaning: "`Expect` asks for something other than 100-continue." },
   IDEMPOTENCY_MISMATCH: {
     http: 422,

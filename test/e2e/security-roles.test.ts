@@ -127,6 +127,11 @@ GET /admin/keys                  401  401 401 401 | 403    403      +     403   
 POST /admin/keys                 401  401 401 401 | 403    403      +     403      403   403
 POST /admin/keys/*/rotate        401  401 401 401 | 403    403      +     403      403   403
 DELETE /admin/keys/*             401  401 401 401 | 403    403      +     403      403   403
+POST /documentintelligence/documentModels/*:analyze  401  401 401 401 | +      +        +     403      403   403
+GET /documentintelligence/documentModels/*           401  401 401 401 | +      +        +     403      403   403
+DELETE /documentintelligence/documentModels/*        401  401 401 401 | +      +        +     403      403   403
+POST /formrecognizer/documentModels/*:analyze        401  401 401 401 | +      +        +     403      403   403
+GET /formrecognizer/documentModels/*                 401  401 401 401 | +      +        +     403      403   403
 POST /v1/*                       401  401 401 401 | +      +        +     403      403   403
 `;
 

@@ -95,7 +95,7 @@ export class Dispatcher implements EdgeHandlers {
 
   #keyOf(req: ClientRequest, route: Route): KeyOutcome {
     const config = this.#deps.config();
-    const credential = readCredential(req.rawHeaders, req.target);
+    const credential = readCredential(req.rawHeaders, req.target, route.keyHeader);
     if (credential.kind === "bad") return { kind: "refused", code: "BAD_REQUEST", message: credential.why };
     if (route.access === "open" || config.auth.mode === "none") return { kind: "ok", key: ANONYMOUS };
     if (route.access === "scrape" && config.metricsPublic) return { kind: "ok", key: ANONYMOUS };

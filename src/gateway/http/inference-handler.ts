@@ -222,7 +222,7 @@ export class InferenceHandler {
     if (scanned.kind === "bad") return refuse(scanned.code, scanned.why, { param: scanned.param });
     const model = scanned.kind === "opaque" ? "" : scanned.model;
     const upstream = arriving.upstream ?? this.#deps.registry.byModel(model);
-    if (upstream === undefined || (arriving.upstream === null && upstream.settings.kind === "http")) {
+    if (upstream === undefined || (arriving.upstream === null && upstream.settings.kind !== "openai")) {
       return refuse("MODEL_UNKNOWN", `the model ${JSON.stringify(model.slice(0, 200))} does not exist`, {
         param: "model",
       });
@@ -307,7 +307,7 @@ export class InferenceHandler {
       wantsStream: scanned.kind !== "opaque" && scanned.stream && !translated,
       scan: scanned.kind === "json" && !translated ? scanned.scan : null,
       rewriteAnswer: translated ? rerank.rewriteAnswer : null,
-      idempotent: arriving.upstream === null || SAFE_METHODS.has(context.req.method),
+      idempotent: upstream.settings.kind !== "http" || SAFE_METHODS.has(context.req.method),
       plainAnswer: onEnded !== null,
       deadline: arriving.deadline,
       wantsQueueEvents: asksForPlaces(context.req.rawHeaders),

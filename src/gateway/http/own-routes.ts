@@ -17,7 +17,7 @@ import { upstreamHealth } from "../views/health-view.ts";
 import { findModel, listModels } from "../views/models-view.ts";
 import type { ClientRequest } from "./client-port.ts";
 import type { RequestContext } from "./request-context.ts";
-import type { Handler, JobHandler } from "./routes.ts";
+import type { DocumentHandler, Handler, JobHandler } from "./routes.ts";
 import { hasUnreadBody, sendError } from "./send-error.ts";
 
 export interface OwnRoutesDeps {
@@ -37,7 +37,7 @@ export interface OwnRoutesDeps {
 }
 
 /** What is answered here; the others have handlers of their own. */
-export type OwnHandler = Exclude<Handler, "inference" | "upstream" | JobHandler>;
+export type OwnHandler = Exclude<Handler, "inference" | "upstream" | DocumentHandler | JobHandler>;
 
 const ADMIN_BODY_BYTES_MAX = 64 * 1024;
 

@@ -17,6 +17,9 @@ const JOB_HANDLERS: readonly string[] = [
 ] satisfies JobHandler[];
 export const isJobHandler = (handler: Handler): handler is JobHandler => JOB_HANDLERS.includes(handler);
 
+/** Azure's Document Intelligence. */
+export type DocumentHandler = "documentSubmit" | "documentResult";
+
 export type Handler =
   | "inference"
   | "upstream"
@@ -31,7 +34,8 @@ export type Handler =
   | "keysList"
   | "keysNew"
   | "keyRevoke"
-  | "keyRotate";
+  | "keyRotate"
+  | DocumentHandler;
 
 /**
  * One row drives dispatch and permission: what is not in the table does not exist, and a role that a row does not name is
@@ -45,6 +49,8 @@ export interface Route {
   readonly access: "open" | "scrape" | readonly Role[];
   readonly dialect: Dialect;
   readonly streamEnd: StreamEnd;
+  /** A further header that a key may come in, in lower case. */
+  readonly keyHeader?: string;
 }
 
 const CLIENTS: readonly Role[] = ["client", "operator", "admin"];
@@ -67,6 +73,17 @@ const own = (pattern: string, methods: readonly string[], handler: Handler, acce
   access,
   dialect: "openai",
   streamEnd: "none",
+});
+
+/** Azure's Document Intelligence, whose clients send their key in a header of its own. */
+const documents = (pattern: string, methods: readonly string[], handler: Handler): Route => ({
+  pattern,
+  methods,
+  handler,
+  access: CLIENTS,
+  dialect: "azure",
+  streamEnd: "none",
+  keyHeader: "ocp-apim-subscription-key",
 });
 
 export const ROUTES: readonly Route[] = [
@@ -107,6 +124,11 @@ export const ROUTES: readonly Route[] = [
   own("/v1/jobs/*/events", ["GET"], "jobEvents", CLIENTS),
   own("/v1/jobs/*", ["GET"], "jobGet", CLIENTS),
   own("/v1/jobs/*", ["DELETE"], "jobCancel", CLIENTS),
+  documents("/documentintelligence/documentModels/*:analyze", ["POST"], "documentSubmit"),
+  documents("/documentintelligence/documentModels/*", ["GET", "DELETE"], "documentResult"),
+  documents("/formrecognizer/documentModels/*:analyze", ["POST"], "documentSubmit"),
+  // Only v4.0 has a request that deletes a result.
+  documents("/formrecognizer/documentModels/*", ["GET"], "documentResult"),
   own("/healthz", ["GET"], "healthz", "open"),
   own("/readyz", ["GET"], "readyz", "open"),
   own("/health", ["GET"], "health", OPERATORS),

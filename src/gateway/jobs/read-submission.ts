@@ -112,7 +112,7 @@ function mistakesOf(asked: JobSubmission, model: string | undefined): string[] {
 function checkModel(model: string, key: RequestKey, upstreams: Upstreams): void {
   const upstream = upstreams.byModel(model);
   const shown = JSON.stringify(model.slice(0, 200));
-  if (upstream === undefined || upstream.settings.kind === "http")
+  if (upstream === undefined || upstream.settings.kind !== "openai")
     throw new YardmasterError("MODEL_UNKNOWN", `the model ${shown} does not exist`);
   if (!key.allowsModel(model)) throw new YardmasterError("MODEL_FORBIDDEN", `this key may not use the model ${shown}`);
   checkExternal(upstream, key);

@@ -14,7 +14,7 @@ export interface ModelCard {
 }
 
 const visible = (key: RequestKey, model: string, upstream: Upstream): boolean =>
-  upstream.settings.kind !== "http" && key.allowsModel(model) && (!upstream.settings.external || key.allowExternal);
+  upstream.settings.kind === "openai" && key.allowsModel(model) && (!upstream.settings.external || key.allowExternal);
 
 function cardOf(model: string, upstream: Upstream, startedAt: EpochMs): ModelCard {
   const away = upstream.unavailable(model, true);

@@ -14,21 +14,29 @@ export interface AnalyzeTarget {
 
 export type PathReading<T> =
   | { readonly kind: "ok"; readonly value: T }
+  /** Nothing that these routes know. */
+  | { readonly kind: "unknown" }
   /** `why` is for the client. */
   | { readonly kind: "bad"; readonly why: string };
 
 export const MODEL_ID = /^[a-zA-Z0-9][a-zA-Z0-9._~-]{1,63}$/;
 const API_VERSION = /^\d{4}-\d{2}-\d{2}(?:-preview)?$/;
-const RESULT_ID = /^[A-Za-z0-9._~-]{1,128}$/;
+const RESULT_ID = /^[A-Za-z0-9_.~-]{1,128}$/;
 const BASE = /^\/(documentintelligence|formrecognizer)\/documentModels\//;
 const RESULTS = "/analyzeResults/";
+
+/** The versions that are generally available, by family. What a container is asked for is its own business. */
+export const API_VERSIONS: Readonly<Record<Family, readonly string[]>> = {
+  documentintelligence: ["2024-11-30"],
+  formrecognizer: ["2023-07-31", "2022-08-31"],
+};
 
 const bad = (why: string): { readonly kind: "bad"; readonly why: string } => ({ kind: "bad", why });
 
 /** `/{family}/documentModels/{model}:analyze` with its query. */
 export function readAnalyzeTarget(path: string, query: string): PathReading<AnalyzeTarget> {
   const family = familyOf(path);
-  if (family === undefined || !path.endsWith(":analyze")) return bad("there is no such route");
+  if (family === undefined || !path.endsWith(":analyze")) return { kind: "unknown" };
   const modelId = path.slice(`/${family}/documentModels/`.length, -":analyze".length);
   return readVersion(query, (apiVersion) => withModel(family, modelId, apiVersion));
 }
@@ -40,13 +48,13 @@ export function readResultTarget(
 ): PathReading<AnalyzeTarget & { readonly resultId: string }> {
   const family = familyOf(path);
   const results = path.indexOf(RESULTS);
-  if (family === undefined || results < 0) return bad("there is no such route");
+  if (family === undefined || results < 0) return { kind: "unknown" };
   const modelId = path.slice(`/${family}/documentModels/`.length, results);
   const resultId = path.slice(results + RESULTS.length);
   if (!RESULT_ID.test(resultId)) return bad("the result's id can't be one");
   return readVersion(query, (apiVersion) => {
     const target = withModel(family, modelId, apiVersion);
-    return target.kind === "bad" ? target : { kind: "ok", value: { ...target.value, resultId } };
+    return target.kind === "ok" ? { kind: "ok", value: { ...target.value, resultId } } : target;
   });
 }
 

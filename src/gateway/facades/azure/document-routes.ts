@@ -1,0 +1,392 @@
+import type { GatewayConfig } from "../../../contract/gateway-config.ts";
+import { formatListen } from "../../../contract/listen-address.ts";
+import type { RequestClass } from "../../../contract/request-class.ts";
+import type { RequestOutcome } from "../../../contract/audit-event.ts";
+import {
+  readAnalyzeTarget,
+  readResultTarget,
+  resultPath,
+  type AnalyzeTarget,
+  type PathReading,
+} from "../../../decide/facades/azure/analyze-paths.ts";
+import { clientOrigin } from "../../../decide/facades/azure/client-origin.ts";
+import { readDocument } from "../../../decide/facades/azure/document.ts";
+import { OperationReader } from "../../../decide/facades/azure/operation.ts";
+import { viewOperation } from "../../../decide/facades/azure/operation-view.ts";
+import { refusalOfOcrQuery } from "../../../decide/facades/azure/plain-ocr-query.ts";
+import { parseClass, parseTimeoutMs } from "../../../decide/http/header-rules.ts";
+import { renderRetryAfter } from "../../../decide/http/retry-after.ts";
+import { parseIdempotencyKey } from "../../../decide/idempotency/idempotency-key.ts";
+import { isOpen } from "../../../contract/job.ts";
+import { assertNever } from "../../../kernel/assert-never.ts";
+import { ERRORS, YardmasterError, type ErrorCode } from "../../../kernel/errors.ts";
+import type { KeyLimiter } from "../../auth/key-limits.ts";
+import { headerValue } from "../../calls/answer-headers.ts";
+import type { CallDeps } from "../../calls/call-deps.ts";
+import { recordCall } from "../../calls/call-record.ts";
+import type { RequestContext } from "../../http/request-context.ts";
+import { RequestBody, type BodyEnd } from "../../http/request-body.ts";
+import { sendError } from "../../http/send-error.ts";
+import type { Upstream } from "../../upstreams/upstream.ts";
+import type { UpstreamRegistry } from "../../upstreams/upstream-registry.ts";
+import type { JobRead } from "../../../coord/jobs/job-store.ts";
+import type { JobOrder, JobService } from "../../jobs/job-service.ts";
+import { fingerprintBody } from "../../replay/fingerprint-body.ts";
+
+export interface DocumentRoutesDeps extends CallDeps {
+  readonly limiter: KeyLimiter;
+  readonly registry: UpstreamRegistry;
+  readonly config: () => GatewayConfig;
+  readonly draining: () => boolean;
+  readonly loopSheds: (requestClass: RequestClass) => boolean;
+  readonly jobs: () => JobService;
+}
+
+/** For the first look: an analysis takes seconds. */
+const RETRY_AFTER_MS = 1_000;
+
+/**
+ * Azure's Document Intelligence before durable jobs: a submission is a job, its `Operation-Location` names the job at this
+ * gateway's own address, and any gateway that knows the job answers for it.
+ */
+export class DocumentRoutes {
+  readonly #deps: DocumentRoutesDeps;
+  #arriving = 0;
+
+  constructor(deps: DocumentRoutesDeps) {
+    this.#deps = deps;
+  }
+
+  /** Submissions whose body is still coming, or whose job is being written down. */
+  get arriving(): number {
+    return this.#arriving;
+  }
+
+  /** `POST …/documentModels/{model}:analyze`. */
+  submit(context: RequestContext, expectsContinue: boolean): void {
+    this.#arriving += 1;
+    void this.#submit(context, expectsContinue)
+      .catch((error: unknown) => this.#record(context, this.#fail(context, error)))
+      .finally(() => (this.#arriving -= 1));
+  }
+
+  /** `GET` and `DELETE …/documentModels/{model}/analyzeResults/{id}`. */
+  result(context: RequestContext): void {
+    void (context.req.method === "DELETE" ? this.#remove(context) : this.#look(context)).catch((error: unknown) =>
+      this.#fail(context, error),
+    );
+  }
+
+  async #submit(context: RequestContext, expectsContinue: boolean): Promise<void> {
+    const { clock, limiter } = this.#deps;
+    const target = read(readAnalyzeTarget(context.path, context.query));
+    const upstream = this.#upstreamFor(context, target);
+    const asked = this.#readHead(context, upstream);
+    const limited = limiter.enter(context.key.id, context.key.limits, clock.mono());
+    if (limited.kind === "limited")
+      throw new Refusal("RATE_LIMITED", `the key's ${limited.limit} is reached`, {
+        upstream,
+        retryAfterMs: limited.retryAfterMs,
+      });
+    try {
+      using body = await this.#readBody(context, upstream, expectsContinue);
+      if (this.#deps.draining()) throw new Refusal("DRAINING", "the gateway is stopping", { upstream });
+      const contentType = headerValue(context.req.rawHeaders, "content-type") ?? "";
+      this.#checkDocument(contentType, body.chunks, upstream);
+      const order = await orderOf(context, target, upstream, asked, contentType, body.chunks);
+      const { job, replayed } = await this.#deps.jobs().submit(order, context.key);
+      this.#sendAccepted(context, upstream, `${this.#originOf(context)}${resultPath(target, job.id)}`, replayed);
+    } finally {
+      limiter.leave(context.key.id);
+    }
+  }
+
+  #upstreamFor(context: RequestContext, target: AnalyzeTarget): Upstream {
+    const { modelId } = target;
+    const upstream = this.#deps.registry.byModel(modelId);
+    if (upstream?.settings.kind !== "azure-di")
+      throw new Refusal("MODEL_UNKNOWN", `no upstream analyses documents with the model ${modelId}`, {
+        param: "modelId",
+      });
+    if (!context.key.allowsModel(modelId))
+      throw new Refusal("MODEL_FORBIDDEN", `this key may not use the model ${modelId}`, { param: "modelId" });
+    if (upstream.settings.external && !context.key.allowExternal)
+      throw new Refusal("EXTERNAL_UPSTREAM_FORBIDDEN", "this key's data may not leave the house", { upstream });
+    const refusal = upstream.settings.engine === "ocr" ? refusalOfOcrQuery(target, context.query) : undefined;
+    if (refusal !== undefined) throw new Refusal("BAD_REQUEST", refusal, { upstream });
+    return upstream;
+  }
+
+  #readHead(context: RequestContext, upstream: Upstream): Asked {
+    const raw = context.req.rawHeaders;
+    if (this.#deps.draining()) throw new Refusal("DRAINING", "the gateway is stopping", { upstream });
+    const asked = parseClass(headerValue(raw, "x-yardmaster-class"));
+    if (asked.kind === "unknown")
+      throw new Refusal("CLASS_UNKNOWN", "x-yardmaster-class is not interactive, system or batch", { upstream });
+    const requestClass = asked.kind === "class" ? asked.class : context.key.classes[0];
+    if (!context.key.classes.includes(requestClass))
+      throw new Refusal("CLASS_FORBIDDEN", `this key may not use class ${requestClass}`, { upstream });
+    if (this.#deps.loopSheds(requestClass))
+      throw new Refusal(
+        "QUEUE_FULL",
+        `the gateway is behind with its work and takes no requests of class ${requestClass}`,
+        { upstream },
+      );
+    const timeout = parseTimeoutMs(headerValue(raw, "x-request-timeout-ms"));
+    if (timeout.kind === "bad")
+      throw new Refusal("BAD_REQUEST", "x-request-timeout-ms is not a whole number of milliseconds above 0", {
+        upstream,
+      });
+    const key = parseIdempotencyKey(headerValue(raw, "idempotency-key"));
+    if (key.kind === "bad") throw new Refusal("BAD_REQUEST", key.why, { upstream });
+    return {
+      class: requestClass,
+      idempotencyKey: key.kind === "key" ? key.key : null,
+      timeoutMs: timeout.kind === "ms" ? timeout.ms : null,
+    };
+  }
+
+  async #readBody(
+    context: RequestContext,
+    upstream: Upstream,
+    expectsContinue: boolean,
+  ): Promise<Disposable & { readonly chunks: readonly Buffer[] }> {
+    const { clock, wheel, budget } = this.#deps;
+    const { maxBodyBytes, http } = this.#deps.config();
+    const raw = context.req.rawHeaders;
+    const encoding = headerValue(raw, "content-encoding")?.toLowerCase() ?? "identity";
+    if (encoding !== "identity")
+      throw new Refusal("BAD_REQUEST", "a compressed body can't be checked: send it uncompressed", { upstream });
+    const chunked = headerValue(raw, "transfer-encoding") !== undefined;
+    const declared = chunked ? undefined : Number(headerValue(raw, "content-length") ?? 0);
+    const body = new RequestBody(context.req, {
+      clock,
+      wheel,
+      budget,
+      bytesMax: maxBodyBytes,
+      idleMs: http.bodyIdleMs,
+    });
+    if (expectsContinue && (declared ?? 0) <= maxBodyBytes) context.res.sendContinue();
+    const end = await new Promise<BodyEnd>((resolve) => body.collect(declared, () => {}, resolve));
+    if (end.kind === "whole") return { chunks: end.chunks, [Symbol.dispose]: () => budget.give(body.takenBytes) };
+    budget.give(body.takenBytes);
+    throw new Refusal(...refusalOfBody(end), { upstream });
+  }
+
+  #checkDocument(contentType: string, chunks: readonly Buffer[], upstream: Upstream): void {
+    const document = readDocument(contentType, chunks);
+    if (document.kind === "bad")
+      throw new Refusal(document.status === 415 ? "MEDIA_TYPE_UNSUPPORTED" : "BAD_REQUEST", document.why, {
+        upstream,
+        param: document.inner,
+      });
+    if (document.kind === "url" && upstream.settings.engine === "ocr")
+      throw new Refusal(
+        "BAD_REQUEST",
+        "the engine behind this model fetches nothing: send the document itself, not `urlSource`",
+        { upstream, param: "urlSource" },
+      );
+  }
+
+  #sendAccepted(context: RequestContext, upstream: Upstream, location: string, replayed: boolean): void {
+    const headers = [
+      "operation-location",
+      location,
+      "retry-after",
+      renderRetryAfter(RETRY_AFTER_MS),
+      "x-request-id",
+      context.requestId,
+      "apim-request-id",
+      context.requestId,
+      "x-yardmaster-upstream",
+      upstream.settings.id,
+      ...(replayed ? ["idempotent-replayed", "true"] : []),
+    ];
+    context.res.sendWhole(202, headers, "");
+  }
+
+  async #look(context: RequestContext): Promise<void> {
+    const { job, now } = await this.#find(context);
+    const kept = job.result === null ? undefined : await this.#bytesOf(job.id, context);
+    // What the analyzer itself said of the operation goes on as it is, also that it failed.
+    if (kept !== undefined && (job.state === "completed" || saysFailed(kept))) return sendJson(context, kept, null);
+    const view = viewOperation({ ...job, now }, kept === undefined ? null : kept.toString("utf8", 0, ANSWER_BYTES_MAX));
+    sendJson(context, view.text, view.retryAfterMs);
+  }
+
+  async #bytesOf(id: string, context: RequestContext): Promise<Buffer> {
+    const pieces: Buffer[] = [];
+    for await (const piece of (await this.#deps.jobs().result(id, context.key)).pieces()) pieces.push(piece);
+    return Buffer.concat(pieces);
+  }
+
+  /** The analyzer is told where it is at work; the record of what has ended stays until its time is over. */
+  async #remove(context: RequestContext): Promise<void> {
+    const { job } = await this.#find(context);
+    if (isOpen(job.state)) await this.#deps.jobs().cancel(job.id, context.key);
+    context.res.sendWhole(204, ["x-request-id", context.requestId], "");
+  }
+
+  /** By its whole address: an id under another model's is none. */
+  async #find(context: RequestContext): Promise<JobRead> {
+    const { family, modelId, resultId } = read(readResultTarget(context.path, context.query));
+    const found = await this.#deps.jobs().get(resultId, context.key);
+    if (!found.job.path.startsWith(`/${family}/documentModels/${modelId}:analyze?`))
+      throw new Refusal("JOB_UNKNOWN", ERRORS.JOB_UNKNOWN.meaning);
+    return found;
+  }
+
+  #originOf({ req }: RequestContext): string {
+    const raw = req.rawHeaders;
+    return clientOrigin(
+      {
+        host: headerValue(raw, "host"),
+        forwardedHost: headerValue(raw, "x-forwarded-host"),
+        forwardedProto: headerValue(raw, "x-forwarded-proto"),
+      },
+      formatListen(this.#deps.config().listen),
+    );
+  }
+
+  #fail(context: RequestContext, error: unknown): Failure {
+    const known = error instanceof YardmasterError ? error : undefined;
+    if (known === undefined)
+      this.#deps.log.error("request.internal", {
+        request: context.requestId,
+        route: context.route.pattern,
+        message: error instanceof Error ? error.message : String(error),
+      });
+    const code = known?.code ?? "INTERNAL";
+    const facts = known instanceof Refusal ? known.facts : {};
+    const status = sendError(context, code, known?.message ?? "a fault in the gateway; the log has this request id", {
+      dialect: context.dialect,
+      requestId: context.requestId,
+      clock: this.#deps.clock,
+      param: facts.param,
+      retryAfterMs: facts.retryAfterMs,
+      upstreamId: facts.upstream?.settings.id,
+    });
+    return { code, status, upstream: facts.upstream ?? null };
+  }
+
+  /** A submission that came to nothing. One that was accepted ends in the record of its job. */
+  #record(context: RequestContext, { code, status, upstream }: Failure): void {
+    const outcome: RequestOutcome =
+      code === "CLIENT_CLOSED" ? "client_aborted" : code === "INTERNAL" ? "internal_error" : "refused";
+    if (outcome === "refused") this.#deps.metrics.forUpstream(upstream?.settings.id ?? null).refused(code);
+    recordCall(this.#deps, context, {
+      upstream,
+      endpoint: null,
+      class: null,
+      model: null,
+      outcome,
+      code,
+      status,
+      queueMs: null,
+      firstByteMs: null,
+      usage: null,
+      bytesIn: 0,
+      bytesOut: 0,
+      attempts: 0,
+      span: null,
+    });
+  }
+}
+
+interface Failure {
+  readonly code: ErrorCode;
+  readonly status: number;
+  readonly upstream: Upstream | null;
+}
+
+interface RefusalFacts {
+  readonly upstream?: Upstream;
+  readonly param?: string;
+  readonly retryAfterMs?: number;
+}
+
+class Refusal extends YardmasterError {
+  readonly facts: RefusalFacts;
+
+  constructor(code: ErrorCode, message: string, facts: RefusalFacts = {}) {
+    super(code, message);
+    this.facts = facts;
+  }
+}
+
+interface Asked {
+  readonly class: RequestClass;
+  readonly idempotencyKey: string | null;
+  readonly timeoutMs: number | null;
+}
+
+async function orderOf(
+  context: RequestContext,
+  target: AnalyzeTarget,
+  upstream: Upstream,
+  asked: Asked,
+  contentType: string,
+  chunks: readonly Buffer[],
+): Promise<JobOrder> {
+  const path = context.path + context.query;
+  return {
+    class: asked.class,
+    model: target.modelId,
+    upstream: upstream.settings.id,
+    method: "POST",
+    path,
+    contentType,
+    parts: null,
+    allowPartial: false,
+    onShed: "requeue",
+    metadata: null,
+    callbackUrl: null,
+    deadlineMs: asked.timeoutMs,
+    blobs: new Map([["body", Buffer.concat(chunks)]]),
+    idempotency:
+      asked.idempotencyKey === null
+        ? null
+        : {
+            key: asked.idempotencyKey,
+            route: context.route.pattern,
+            fingerprint: `${path} ${contentType} ${await fingerprintBody(chunks, { kind: "unknown" })}`,
+          },
+  };
+}
+
+/** Of an answer that is looked into for its words. */
+const ANSWER_BYTES_MAX = 65_536;
+
+function saysFailed(bytes: Buffer): boolean {
+  const reader = new OperationReader();
+  reader.push(bytes);
+  return reader.end().kind === "failed";
+}
+
+function sendJson(context: RequestContext, body: Buffer | string, retryAfterMs: number | null): void {
+  const headers = ["content-type", "application/json; charset=utf-8", "cache-control", "no-store"];
+  headers.push("x-content-type-options", "nosniff", "x-request-id", context.requestId);
+  if (retryAfterMs !== null) headers.push("retry-after", renderRetryAfter(retryAfterMs));
+  context.res.sendWhole(200, headers, body);
+}
+
+function read<T>(reading: PathReading<T>): T {
+  if (reading.kind === "unknown") throw new Refusal("ROUTE_UNKNOWN", "there is no such route");
+  if (reading.kind === "bad") throw new Refusal("BAD_REQUEST", reading.why);
+  return reading.value;
+}
+
+function refusalOfBody(end: Exclude<BodyEnd, { kind: "whole" }>): readonly [code: ErrorCode, why: string] {
+  switch (end.kind) {
+    case "tooLarge":
+      return ["BODY_TOO_LARGE", `the document is larger than ${end.bytesMax} bytes (max_body_bytes)`];
+    case "noMemory":
+      return ["QUEUE_FULL", "the memory for request bodies is full (max_buffered_bytes)"];
+    case "tooSlow":
+      return ["REQUEST_TIMEOUT", "the document came too slowly"];
+    case "clientGone":
+      return ["CLIENT_CLOSED", "the client left while sending its document"];
+    default:
+      return assertNever(end, "end of a body");
+  }
+}
