@@ -83,7 +83,7 @@ export const BARS = [
     first: 2,
     goal: 1.1,
     better: "less",
-    figure: ({ compare }) => ratio(compare, "rate200", "yardmaster", "vllm-router", "cpu_us"),
+    figure: ({ peers }) => ratio(peers, "rate200", "yardmaster", "vllm-router", "cpu_us"),
   },
   {
     id: "B4",

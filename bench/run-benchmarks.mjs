@@ -57,36 +57,10 @@ writeFileSync(
   readFileSync(join(yardstick, "reference", "nginx.conf.in"), "utf8").replaceAll("RUNDIR", join(work, "nginx")),
 );
 const oursCommand = [join(ROOT, "bin", "yardmaster"), "gateway", "--config", config, "--log-level", "error"];
-const vllmRouter = values.peers === undefined ? null : join(resolve(values.peers), "v-vllm", "bin", "vllm-router");
-
 const targets = [
   { name: "nginx", cmd: ["nginx", "-c", nginxConf], port: 8101 },
   { name: "yardmaster", cmd: oursCommand, port: OURS },
 ];
-if (vllmRouter !== null && existsSync(vllmRouter)) {
-  const flags = [
-    "--host",
-    "127.0.0.1",
-    "--port",
-    "8131",
-    "--worker-urls",
-    `http://127.0.0.1:${STUB}`,
-    "--policy",
-    "round_robin",
-    "--log-level",
-    "warning",
-  ];
-  const quiet = [
-    "--prometheus-port",
-    "28131",
-    "--health-check-interval-secs",
-    "86400",
-    "--health-failure-threshold",
-    "1000000",
-    "--disable-circuit-breaker",
-  ];
-  targets.push({ name: "vllm-router", cmd: [vllmRouter, ...flags, ...quiet], port: 8131 });
-}
 const short = ["--duration", "2", "--warmup", "0.5"];
 const scenarios = [
   {
@@ -144,7 +118,6 @@ const scenarios = [
     ],
     cols: ["cpu_us", "chunk_us.p50", "chunk_us.p99"],
     ratio: ["cpu_us", "chunk_us.p50", "chunk_us.p99"],
-    skip: ["vllm-router"],
   },
   {
     name: "idle5000",
@@ -166,7 +139,6 @@ const scenarios = [
     ],
     cols: ["rss_start_mb", "rss_end_mb"],
     ratio: [],
-    skip: ["vllm-router"],
   },
   {
     name: "image5m",
@@ -176,19 +148,29 @@ const scenarios = [
   },
 ].filter((scenario) => new RegExp(values.only).test(scenario.name));
 
-const compareConfig = join(work, "compare.json");
 const prewarm = [
   ["--conns", "64", "--warmup", "0", "--duration", "6"],
   ["--stream", "--conns", "100", "--chunks", "100", "--interval", "lockstep", "--warmup", "0", "--duration", "4"],
 ];
-writeFileSync(
-  compareConfig,
-  JSON.stringify({ backendPort: STUB, gwCpu: 0, benchCpu: 1, ref: "nginx", prewarm, targets, scenarios }),
-);
-const compareRaw = join(work, "compare.jsonl");
-run("node", [join(yardstick, "compare.mjs"), compareConfig, "--out", compareRaw, "--repeats", values.repeats], {
-  GWBENCH: gwbench,
-});
+// A run of its own: thousands of streams that end together leave work behind, which the next scenario would pay for.
+const compareRaw = [
+  compare("loaded", (scenario) => scenario.fresh !== true),
+  compare("idle", (scenario) => scenario.fresh === true),
+];
+
+/** Returns the file with the raw results. */
+function compare(name, takes) {
+  const chosen = scenarios.filter(takes);
+  const out = join(work, `${name}.jsonl`);
+  if (chosen.length === 0) return out;
+  const file = join(work, `${name}.json`);
+  writeFileSync(
+    file,
+    JSON.stringify({ backendPort: STUB, gwCpu: 0, benchCpu: 1, ref: "nginx", prewarm, targets, scenarios: chosen }),
+  );
+  run("node", [join(yardstick, "compare.mjs"), file, "--out", out, "--repeats", values.repeats], { GWBENCH: gwbench });
+  return out;
+}
 
 let peersRaw = null;
 if (values.peers !== undefined && new RegExp(values.only).test("peers")) {
@@ -216,7 +198,7 @@ const mixed = new RegExp(values.only).test("mixed") ? await measureMixed() : nul
 const starts = new RegExp(values.only).test("start") ? await measureStarts() : null;
 
 const report = renderReport({
-  compare: readLines(compareRaw),
+  compare: compareRaw.flatMap(readLines),
   peers: peersRaw === null ? [] : readLines(peersRaw),
   mixed,
   starts,
