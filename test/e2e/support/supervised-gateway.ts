@@ -33,8 +33,8 @@ export class SupervisedGateway implements AsyncDisposable {
     this.#program = program;
     this.#control = createServer((req, res) => {
       const mode = /^\/mode\/(local|redis)$/.exec(req.url ?? "")?.[1];
-      if (mode !== undefined) this.#file["coordination"] = mode;
-      this.restart().then(
+      const moved = mode === "local" || mode === "redis" ? this.moveTo(mode) : this.restart();
+      moved.then(
         () => res.writeHead(204).end(),
         (error: unknown) => res.writeHead(500).end(String(error)),
       );
@@ -55,6 +55,12 @@ export class SupervisedGateway implements AsyncDisposable {
     await this.#folder.write({ ...this.#file, listen: `127.0.0.1:${this.port}` });
     this.#program = runProgram(["gateway", "--config", this.#folder.config]);
     await this.#program.ready();
+  }
+
+  /** One line of the file, and a restart. */
+  async moveTo(mode: "local" | "redis"): Promise<void> {
+    this.#file["coordination"] = mode;
+    await this.restart();
   }
 
   /** For a shell: restarts the gateway, and returns when it can serve. */
