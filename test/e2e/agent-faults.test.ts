@@ -223,6 +223,19 @@ test("a later generation waits until the earlier one has ended, and an earlier o
   assert.equal(old.code, "STALE_GENERATION");
 });
 
+test("two agents of one machine run a replica of the same name each, and one's end is none of the other's [80.A5]", async () => {
+  await using one = await ledAgent();
+  await using other = await ledAgent();
+  for (const world of [one, other]) {
+    await world.control.command(world.hostileStart(["child=new-session"]));
+    await world.control.untilState("r1", "ready", STARTED_MS);
+  }
+  await one.control.command({ kind: "stop", replicaId: "r1", generation: 1, graceMs: 100, why: "test" });
+  await one.control.untilState("r1", "stopped", STARTED_MS);
+  const { shards } = await other.control.nextReport();
+  assert.deepEqual([shards[0]?.state, shards[0]?.failure], ["ready", null]);
+});
+
 test("no secret is in the agent's log, in what it tells, or in a file that others can read [40.N1]", async () => {
   await using world = await ledAgent();
   const { control, folder } = world;

@@ -271,7 +271,9 @@ export class ShardRunner {
     return join(this.#ports.state.folder, "engines", this.#record.fileName);
   }
   #group(): ControlGroup | null {
-    return ControlGroup.at(this.#ports.groupFolder, this.#record.fileName);
+    // Another agent of this machine may run a replica of the same name.
+    const { groupFolder, state } = this.#ports;
+    return ControlGroup.at(groupFolder, `${state.agentId}-${this.#record.fileName}`);
   }
 
   #cardsView(): CardsView {

@@ -11,6 +11,7 @@ import { placeOfWeights } from "../../decide/agent/launch/source.ts";
 import { judgeAdoption, type ProcessEntry } from "../../decide/agent/process-tree.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import type { ShardRecord } from "../state/shard-record.ts";
+import { ControlGroup } from "../system/control-group.ts";
 import { EnginePorts } from "./engine-ports.ts";
 import type { EnginePrograms } from "./engine-programs.ts";
 import { ShardRunner, type Neighbours, type RunnerPorts } from "./shard-runner.ts";
@@ -80,6 +81,7 @@ export class Shards {
         });
     }
     await this.#endStrays();
+    ControlGroup.sweep(this.#ports.groupFolder, state.agentId);
     await this.look();
   }
 

@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseOomKills } from "../../decide/agent/judge-death.ts";
 
@@ -23,6 +23,17 @@ export class ControlGroup {
       return new ControlGroup(path);
     } catch {
       return null;
+    }
+  }
+
+  /** Takes away what earlier agents could not: only empty groups go. */
+  static sweep(parent: string | null, agentId: string): void {
+    if (parent === null) return;
+    try {
+      for (const name of readdirSync(parent))
+        if (name.startsWith(`yardmaster-${agentId}-`)) new ControlGroup(join(parent, name)).remove();
+    } catch {
+      // It can't be listed: an empty group costs nothing.
     }
   }
 

@@ -17,15 +17,15 @@ const ROOT = join(import.meta.dirname, "../../..");
 export const YARDMASTER = join(ROOT, "bin/yardmaster");
 const HOSTILE = join(ROOT, "src/testing/hostile-engine.mjs");
 export const TOKEN = "CANARY-token-0123456789abcdef";
-/** What the tests' engines are asked with. */
-export const ENGINE_KEY = "CANARY-engine-key-0123456789";
+/** What the engines of this test file are asked with. */
+export const ENGINE_KEY = `CANARY-engine-key-${process.pid}-0123456789`;
 const never = new AbortController().signal;
 
 /** Below the numbers that systems give to outgoing connections, and apart from what other test files use at the time. */
-const PORTS = 50;
-const BLOCKS = 400;
+const PORTS = 10;
+const BLOCKS = 2_000;
 let worlds = 0;
-const engineBlock = (): number => 10_000 + ((process.pid * 7 + worlds++) % BLOCKS) * PORTS;
+const engineBlock = (): number => 10_000 + ((process.pid * 41 + worlds++) % BLOCKS) * PORTS;
 
 export interface AgentWorld extends AsyncDisposable {
   readonly folder: string;
