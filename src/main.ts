@@ -42,6 +42,8 @@ async function commandsFor(word: string | undefined): Promise<readonly Command[]
   switch (word) {
     case "gateway":
       return [(await import("./up/gateway-role.ts")).gatewayRole(ports)];
+    case "control":
+      return [(await import("./up/control-role.ts")).controlRole(ports)];
     case "agent":
       return [(await import("./up/agent-role.ts")).agentRole(ports)];
     case "sim-engine":
@@ -50,7 +52,7 @@ async function commandsFor(word: string | undefined): Promise<readonly Command[]
       return [(await import("./up/up-role.ts")).upRole(ports)];
     default: {
       const [roles, cli, audit, verify] = await Promise.all([
-        Promise.all(["up", "gateway", "agent", "sim-engine"].map(commandsFor)),
+        Promise.all(["up", "gateway", "control", "agent", "sim-engine"].map(commandsFor)),
         import("./cli/commands.ts"),
         import("./cli/ctl-audit.ts"),
         import("./cli/ctl-verify.ts"),

@@ -1,6 +1,8 @@
 import type { Command } from "./cli-io.ts";
 import { configCommands } from "./config-commands.ts";
 import { ctlJobCommands } from "./ctl-jobs.ts";
+import { ctlCatalogCommands } from "./ctl-catalog.ts";
+import { ctlClusterCommands } from "./ctl-cluster.ts";
 import { ctlKeyCommands } from "./ctl-key.ts";
 import { keyCommands } from "./key-commands.ts";
 
@@ -10,4 +12,6 @@ export const cliCommands: readonly Command[] = [
   ...keyCommands,
   ...ctlKeyCommands,
   ...ctlJobCommands,
+  ...ctlClusterCommands,
+  ...ctlCatalogCommands,
 ];

@@ -27,6 +27,17 @@ export const CTL_OPTIONS_HELP = `  --url URL               gateway (default $YAR
 exit codes: 0 done, 1 refused, 2 usage, 3 gateway not reached
 `;
 
+/** For commands that ask a control plane. */
+export const CONTROL_OPTIONS_HELP = `  --url URL               control plane (default $YARDMASTER_URL, else http://127.0.0.1:8300)
+  --key-file FILE         file with the key (default: $YARDMASTER_KEY, else operator.key in the data folder)
+  --data-dir DIR          data folder of a control plane on this machine (default ./data)
+  --output FORMAT, -o FORMAT
+                          table (default) or json
+  --help                  this text
+
+exit codes: 0 done, 1 refused, 2 usage, 3 control plane not reached
+`;
+
 export interface CtlFlags {
   readonly url?: string | undefined;
   readonly "key-file"?: string | undefined;
@@ -36,31 +47,58 @@ export interface CtlFlags {
 export type CtlAnswer =
   | { readonly kind: "done"; readonly status: number; readonly body: unknown }
   /** The gateway, or something in its place, answered with no. */
-  | { readonly kind: "refused"; readonly status: number; readonly code: string; readonly message: string }
+  | {
+      readonly kind: "refused";
+      readonly status: number;
+      readonly code: string;
+      readonly message: string;
+      /** What else it said. */
+      readonly details?: unknown;
+    }
   | { readonly kind: "unreachable"; readonly message: string };
 
 export interface CtlClient {
   /** `path` begins with "/". Never throws, but for the caller's own abort. */
-  request(method: "GET" | "POST" | "DELETE", path: string, body?: unknown): Promise<CtlAnswer>;
+  request(
+    method: "GET" | "POST" | "PUT" | "DELETE",
+    path: string,
+    body?: unknown,
+    headers?: Readonly<Record<string, string>>,
+  ): Promise<CtlAnswer>;
+}
+
+/** A body that is sent as it is; anything else is sent as JSON. */
+export class TextBody {
+  readonly type: string;
+  readonly text: string;
+
+  constructor(type: string, text: string) {
+    this.type = type;
+    this.text = text;
+  }
 }
 
 const ANSWER_MS_MAX = 30_000;
 const ANSWER_BYTES_MAX = 33_554_432;
 
-/** The gateway's address without a slash at the end, and the key. Throws USAGE for a URL or a key file that can't be used. */
+const GATEWAY_URL = "http://127.0.0.1:8200";
+
+/** The address without a slash at the end, and the key. Throws USAGE for a URL or a key file that can't be used. */
 export async function readConnection(
   flags: CtlFlags,
   io: CliIo,
+  defaultUrl = GATEWAY_URL,
 ): Promise<{ readonly base: string; readonly key: Secret | undefined }> {
-  const base = readBaseUrl(flags.url ?? nonEmpty(io.env["YARDMASTER_URL"]) ?? "http://127.0.0.1:8200");
+  const base = readBaseUrl(flags.url ?? nonEmpty(io.env["YARDMASTER_URL"]) ?? defaultUrl);
   return { base, key: await readKey(flags, io.env) };
 }
 
 /** Throws USAGE for a URL or a key file that can't be used. */
-export async function openCtlClient(flags: CtlFlags, io: CliIo): Promise<CtlClient> {
-  const { base, key } = await readConnection(flags, io);
+export async function openCtlClient(flags: CtlFlags, io: CliIo, defaultUrl = GATEWAY_URL): Promise<CtlClient> {
+  const { base, key } = await readConnection(flags, io, defaultUrl);
   return {
-    request: (method, path, body) => send({ base, key, clock: io.clock, signal: io.signal }, method, path, body),
+    request: (method, path, body, headers = {}) =>
+      send({ base, key, clock: io.clock, signal: io.signal }, { method, path, body, headers }),
   };
 }
 
@@ -100,17 +138,24 @@ interface Connection {
   readonly signal: AbortSignal;
 }
 
-async function send(connection: Connection, method: string, path: string, body: unknown): Promise<CtlAnswer> {
+interface Sent {
+  readonly method: string;
+  readonly path: string;
+  readonly body: unknown;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+async function send(connection: Connection, { method, path, body, headers: extra }: Sent): Promise<CtlAnswer> {
   using deadline = withDeadline(connection.clock, ANSWER_MS_MAX, connection.signal);
-  const headers: Record<string, string> = { accept: "application/json" };
+  const headers: Record<string, string> = { ...extra, accept: "application/json" };
   if (connection.key !== undefined) headers["authorization"] = `Bearer ${connection.key.reveal()}`;
-  if (body !== undefined) headers["content-type"] = "application/json";
+  if (body !== undefined) headers["content-type"] = body instanceof TextBody ? body.type : "application/json";
   try {
     // A redirect would carry the key to wherever it points.
     const init: RequestInit = { method, headers, redirect: "manual", signal: deadline.signal };
     const response = await fetch(
       `${connection.base}${path}`,
-      body === undefined ? init : { ...init, body: JSON.stringify(body) },
+      body === undefined ? init : { ...init, body: body instanceof TextBody ? body.text : JSON.stringify(body) },
     );
     return readAnswer(response.status, await readText(response));
   } catch (err) {
@@ -151,6 +196,7 @@ function readAnswer(status: number, text: string): CtlAnswer {
     status,
     code: typeof code === "string" ? code : "UNKNOWN",
     message: typeof message === "string" ? message : `status ${status}`,
+    details: field(body, "details"),
   };
 }
 
@@ -169,16 +215,20 @@ function describeFailure(err: unknown): string {
 }
 
 /** Says on stderr why a command did not get through, and returns its exit code. */
-export function reportFailure(answer: Exclude<CtlAnswer, { kind: "done" }>, io: CliIo): number {
+export function reportFailure(
+  answer: Exclude<CtlAnswer, { kind: "done" }>,
+  io: CliIo,
+  asked: "gateway" | "control plane" = "gateway",
+): number {
   if (answer.kind === "unreachable") {
-    io.err(`yardmaster: the gateway was not reached at ${escapeControls(answer.message)}\n`);
+    io.err(`yardmaster: the ${asked} was not reached at ${escapeControls(answer.message)}\n`);
     return EXIT.unreachable;
   }
   io.err(`yardmaster: refused (${answer.status} ${escapeControls(answer.code)}): ${escapeControls(answer.message)}\n`);
   if (answer.code === "UNAUTHORIZED") {
     io.err(
       "The key comes from --key-file, else YARDMASTER_KEY, else operator.key in --data-dir, which an `up` writes for as long as it runs.\n" +
-        "For a `gateway`, make one with `yardmaster key new --id NAME --role admin` and put its lines into the configuration.\n",
+        `For a ${asked}, make one with \`yardmaster key new --id NAME --role admin\` and put its lines into the configuration.\n`,
     );
   }
   return EXIT.failed;

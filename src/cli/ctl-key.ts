@@ -6,6 +6,7 @@ import { readArgs, usageError } from "./args.ts";
 import { EXIT } from "./cli-io.ts";
 import type { CliIo, Command } from "./cli-io.ts";
 import { CTL_OPTIONS, CTL_OPTIONS_HELP, openCtlClient, reportFailure } from "./ctl-client.ts";
+import { formatTable } from "./table.ts";
 import { KEY_OPTIONS, KEY_OPTIONS_HELP, readKeyFlags } from "./key-options.ts";
 
 /** Ids go into the path, where ".." would mean something else. */
@@ -38,28 +39,16 @@ const list: Command = {
 };
 
 function formatKeys(keys: readonly KeyView[]): string {
-  const rows = [
-    ["ID", "ROLE", "SOURCE", "CLASSES", "MODELS", "EXPIRES", "LAST USED"],
-    ...keys.map((key) => [
-      key.id,
-      key.role,
-      key.source,
-      key.classes.join(","),
-      key.models?.join(",") ?? "all",
-      key.expires ?? "never",
-      key.last_used ?? "-",
-    ]),
-  ].map((row) => row.map(escapeControls));
-  const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? [];
-  return rows
-    .map(
-      (row) =>
-        `${row
-          .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-          .join("  ")
-          .trimEnd()}\n`,
-    )
-    .join("");
+  const rows = keys.map((key) => [
+    key.id,
+    key.role,
+    key.source,
+    key.classes.join(","),
+    key.models?.join(",") ?? "all",
+    key.expires ?? "never",
+    key.last_used ?? "-",
+  ]);
+  return formatTable(["ID", "ROLE", "SOURCE", "CLASSES", "MODELS", "EXPIRES", "LAST USED"], rows);
 }
 
 function showIssued(body: unknown, json: boolean, io: CliIo): number {

@@ -14,6 +14,7 @@ export function crossCheck(raw: unknown, env: Env, overrides: ConfigOverrides): 
   return [
     ...checkUpstreamsPresent(raw, overrides),
     ...checkAccess(raw, overrides),
+    ...checkControl(raw, overrides),
     ...checkKeys(raw),
     ...checkCoordination(raw),
     ...checkSizes(raw),
@@ -107,6 +108,35 @@ function checkAccess(raw: unknown, overrides: ConfigOverrides): Finding[] {
       "make one with `yardmaster key new` and put its lines here; an operator key can then make more with `yardmaster ctl key new`",
     ),
   ];
+}
+
+function checkControl(raw: unknown, overrides: ConfigOverrides): Finding[] {
+  const found: Finding[] = [];
+  const lease = numberAt(raw, ["control", "lease_s"]) ?? 10;
+  const blind = numberAt(raw, ["control", "lease_max_blind_s"]);
+  if (blind !== undefined && blind > lease)
+    found.push(
+      warning(
+        ["control", "lease_max_blind_s"],
+        `is longer than lease_s (${lease}): where there are two control planes, another may lead by then`,
+      ),
+    );
+  const text = overrides.controlListen ?? textAt(raw, ["control", "listen"]);
+  const listen = text === undefined ? undefined : parseListen(text);
+  if (listen === undefined || isLoopback(listen.host) || valueAt(raw, ["auth", "allow_insecure"]) === true)
+    return found;
+  const path = ["control", "listen"];
+  if (valueAt(raw, ["auth", "mode"]) === "none")
+    found.push(mistake(path, "is not a loopback address, and `auth.mode` is `none`", "use `mode: keys`"));
+  else if (listAt(raw, ["auth", "keys"]).length === 0)
+    found.push(
+      mistake(
+        path,
+        "is not a loopback address, and there is no key",
+        "make one with `yardmaster key new --role admin` and put its lines below `auth.keys`",
+      ),
+    );
+  return found;
 }
 
 function checkKeys(raw: unknown): Finding[] {

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { agentSection } from "./agent-schema.ts";
+import { controlSection } from "./control-schema.ts";
 import { parseListen } from "./listen-address.ts";
 import { REQUEST_CLASSES } from "./request-class.ts";
 import { ROLES } from "./roles.ts";
@@ -299,7 +300,9 @@ export const configFile = z.strictObject({
     .string()
     .regex(/^(?:sqlite:|postgres(?:ql)?:\/\/)./, "use sqlite:PATH or postgres://…")
     .optional()
-    .describe("Absent: `sqlite:` in `data_dir`. Without effect in this version."),
+    .describe(
+      "Database of the control plane. Absent: `control.db` in `data_dir`. Control planes that take over from each other share a PostgreSQL.",
+    ),
   auth: z
     .strictObject({
       mode: z.enum(["keys", "none"]).default("keys").describe("`none` is allowed on loopback only."),
@@ -443,6 +446,7 @@ export const configFile = z.strictObject({
       public: z.boolean().optional().describe("Whether `/metrics` needs no key. Absent: only on loopback."),
     })
     .prefault({}),
+  control: controlSection.optional().describe("For `yardmaster control`. Absent: the defaults."),
   agent: agentSection.optional().describe("For `yardmaster agent`. Absent: the defaults."),
   upstreams: z.array(upstreamConfig).max(10_000).describe("What requests are sent to. `[]` if there is nothing yet."),
 });

@@ -39,6 +39,8 @@ export interface ConfigOverrides {
   readonly standIn?: boolean;
   /** False for a role that serves no upstreams: the file need not name any. */
   readonly gateway?: boolean;
+  /** Over the file's `control.listen`. */
+  readonly controlListen?: string | undefined;
 }
 
 /** Slots of an upstream that takes its endpoints from the catalog and names none itself. */

@@ -28,10 +28,12 @@ export const ERRORS = {
     retry: "never",
     meaning: "The upstream is outside the house and the key does not allow that.",
   },
-  MODEL_UNKNOWN: { http: 404, retry: "never", meaning: "No upstream serves a model of this name." },
+  MODEL_UNKNOWN: { http: 404, retry: "never", meaning: "No upstream serves, or no catalog has, a model of this name." },
   UPSTREAM_UNKNOWN: { http: 404, retry: "never", meaning: "There is no upstream with this id." },
   JOB_UNKNOWN: { http: 404, retry: "never", meaning: "There is no job with this id, or it has expired." },
   KEY_UNKNOWN: { http: 404, retry: "never", meaning: "No stored key has this id." },
+  NODE_UNKNOWN: { http: 404, retry: "never", meaning: "There is no node of this id or name." },
+  REVISION_UNKNOWN: { http: 404, retry: "never", meaning: "The catalog has no such revision, or keeps it no longer." },
   ROUTE_UNKNOWN: { http: 404, retry: "never", meaning: "There is no such route." },
   METHOD_NOT_ALLOWED: { http: 405, retry: "never", meaning: "The route exists, but not for this method; see `Allow`." },
   REQUEST_TIMEOUT: { http: 408, retry: "afterDelay", meaning: "The request's head or body did not arrive in time." },
@@ -103,6 +105,17 @@ export const ERRORS = {
     retry: "never",
     meaning: "The job was accepted, and the store that held it was emptied since.",
   },
+  CONFIRMATION_NEEDED: {
+    http: 409,
+    retry: "never",
+    meaning:
+      "The change of the catalog takes away more than 30 % of the replicas, or the last one of a model; the answer has the token that confirms it.",
+  },
+  CATALOG_CHANGED: {
+    http: 412,
+    retry: "never",
+    meaning: "The catalog is no longer the revision that the change was made for: read it again.",
+  },
   BODY_TOO_LARGE: { http: 413, retry: "never", meaning: "The body is larger than `max_body_bytes`." },
   AGENT_BUSY: {
     http: 503,
@@ -121,6 +134,11 @@ export const ERRORS = {
     http: 422,
     retry: "never",
     meaning: "`callback_url` names no place that `jobs.callback_allow` lists, or callbacks are not set up.",
+  },
+  CATALOG_INVALID: {
+    http: 422,
+    retry: "never",
+    meaning: "The catalog has mistakes; the answer lists each with its place. The last good one stays in force.",
   },
   HEADERS_TOO_LARGE: { http: 431, retry: "never", meaning: "More than 100 headers, or more than 16 KiB of them." },
   QUEUE_FULL: {
@@ -207,6 +225,13 @@ export const ERRORS = {
     http: 504,
     retry: "afterDelay",
     meaning: "The engine sent no first event in time, fell silent, or the total time was spent.",
+  },
+  NOT_LEADER: {
+    http: 503,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning:
+      "Only the leading control plane can do this, and this one does not lead; the message names the one that does.",
   },
   STORE_UNAVAILABLE: {
     http: 503,

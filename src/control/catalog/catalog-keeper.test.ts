@@ -25,10 +25,8 @@ async function openStore(): Promise<ControlStore> {
   return store;
 }
 
-const openKeeper = (
-  store: ControlStore,
-  running: (model: string) => number | null = () => null,
-): Promise<CatalogKeeper> => CatalogKeeper.open({ store, log: silentLogger, running });
+const openKeeper = (store: ControlStore, running: Record<string, number> = {}): Promise<CatalogKeeper> =>
+  CatalogKeeper.open({ store, log: silentLogger, running: () => Promise.resolve(new Map(Object.entries(running))) });
 
 interface Entry {
   readonly name: string;
@@ -139,7 +137,7 @@ test("a destructive change waits for the token of that change, and no other toke
 
 test("what runs counts, not only what the catalog says [80.P10]", async () => {
   const store = await openStore();
-  const keeper = await openKeeper(store, (model) => (model === "demand" ? 2 : 1));
+  const keeper = await openKeeper(store, { demand: 2, a: 1 });
   await give(keeper, text({ name: "a", min: 9 }, { name: "demand", min: 0 }));
   const outcome = await give(keeper, text({ name: "a", min: 9 }));
   assert.ok(outcome.kind === "unconfirmed");

@@ -66,8 +66,8 @@ export type ProposalOutcome =
 export interface CatalogPorts {
   readonly store: Pick<ControlStore, "catalog" | "catalogRevision" | "catalogHistory" | "saveCatalog">;
   readonly log: Logger;
-  /** Replicas of a model that run now; null where that is not known. */
-  readonly running: (model: string) => number | null;
+  /** Replicas that run now, by model. */
+  readonly running: () => Promise<ReadonlyMap<string, number>>;
 }
 
 const EMPTY: CatalogSnapshot = { catalog: Object.freeze({ revision: 0, models: new Map() }), stored: null };
@@ -113,7 +113,7 @@ export class CatalogKeeper {
     const parsed = parseCatalogText(text, source);
     if (parsed.kind === "invalid") return parsed;
     const current = await this.refresh();
-    return { kind: "judged", ...this.#judge(current.catalog, resolveCatalog(parsed.data, 0), parsed.warnings) };
+    return { kind: "judged", ...(await this.#judge(current.catalog, resolveCatalog(parsed.data, 0), parsed.warnings)) };
   }
 
   async propose(proposal: CatalogProposal): Promise<ProposalOutcome> {
@@ -123,7 +123,7 @@ export class CatalogKeeper {
     const { catalog, stored } = await this.refresh();
     if (base !== undefined && base !== catalog.revision) return { kind: "changed", revision: catalog.revision };
     if (stored !== null && stored.digest === parsed.digest) return { kind: "unchanged", revision: stored.revision };
-    const judged = this.#judge(catalog, resolveCatalog(parsed.data, catalog.revision + 1), parsed.warnings);
+    const judged = await this.#judge(catalog, resolveCatalog(parsed.data, catalog.revision + 1), parsed.warnings);
     if (judged.harm.destructive && confirm !== judged.token) return { kind: "unconfirmed", ...judged };
     const saved = await this.#ports.store.saveCatalog({ base: catalog.revision, author, origin, text }, (revision) =>
       controlEvent("catalogApplied", `revision ${revision} (${origin}): ${describeDiff(judged.diff)}`, { by: author }),
@@ -157,9 +157,10 @@ export class CatalogKeeper {
     return this.#ports.store.catalogHistory(limit);
   }
 
-  #judge(before: Catalog, after: Catalog, warnings: readonly string[]): JudgedDiff {
+  async #judge(before: Catalog, after: Catalog, warnings: readonly string[]): Promise<JudgedDiff> {
+    const running = await this.#ports.running();
     const diff = diffCatalogs(before, after);
-    const harm = judgeHarm(before, after, this.#ports.running);
+    const harm = judgeHarm(before, after, (model) => running.get(model) ?? 0);
     return { base: before.revision, diff, harm, token: tokenOf(before, after, diff), warnings };
   }
 

@@ -1,4 +1,4 @@
-import { renameSync, rmSync } from "node:fs";
+import { closeSync, openSync, renameSync, rmSync } from "node:fs";
 import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { parentPort, workerData } from "node:worker_threads";
 import { assertNever } from "../../kernel/assert-never.ts";
@@ -53,6 +53,8 @@ function transaction(db: DatabaseSync, steps: readonly Step[]): TransactionOutco
 function backup(db: DatabaseSync, path: string): void {
   const fresh = `${path}.new`;
   rmSync(fresh, { force: true });
+  // It holds what the database holds.
+  closeSync(openSync(fresh, "wx", 0o600));
   db.prepare("VACUUM INTO $1").run({ $1: fresh });
   renameSync(fresh, path);
 }

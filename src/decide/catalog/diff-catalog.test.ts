@@ -13,7 +13,7 @@ const catalog = (...models: Entry[]): Catalog =>
     1,
   );
 const count = (min: number, max = Math.max(1, min)) => ({ replicas: { min, max } });
-const unknown = (): null => null;
+const none = (): number => 0;
 
 test("a difference names what came, what went, and which parts of a model changed", () => {
   const before = catalog(
@@ -128,7 +128,7 @@ const rows: readonly {
 ];
 for (const row of rows) {
   test(`what a change stops: ${row.name} [80.P10]`, () => {
-    const harm = judgeHarm(catalog(...row.before), catalog(...row.after), (model) => row.running?.[model] ?? null);
+    const harm = judgeHarm(catalog(...row.before), catalog(...row.after), (model) => row.running?.[model] ?? 0);
     const { lost, emptied, destructive } = harm;
     assert.deepEqual({ lost, emptied, destructive }, row.expect);
   });
@@ -148,10 +148,9 @@ test("a change that empties a model or takes more than the part is always held, 
       fc.dictionary(fc.constantFrom("a", "b", "c", "d"), fc.nat(8), { noNullPrototype: true }),
       (from, to, run) => {
         const [before, after] = [made(from), made(to)];
-        const running = (model: string): number | null => run[model] ?? null;
+        const running = (model: string): number => run[model] ?? 0;
         const harm = judgeHarm(before, after, running);
-        const has = (model: string): number =>
-          Math.max(running(model) ?? 0, before.models.get(model)?.replicas.min ?? 0);
+        const has = (model: string): number => Math.max(running(model), before.models.get(model)?.replicas.min ?? 0);
         for (const name of before.models.keys())
           if (!after.models.has(name) && has(name) > 0) assert.ok(harm.destructive && harm.emptied.includes(name));
         assert.equal(
@@ -164,7 +163,7 @@ test("a change that empties a model or takes more than the part is always held, 
           ...from.map((entry) => ({ ...entry, more: entry.more + 9 })),
           ...to.filter(({ name }) => !before.models.has(name)),
         ]);
-        assert.equal(judgeHarm(before, grown, unknown).destructive, false);
+        assert.equal(judgeHarm(before, grown, none).destructive, false);
       },
     ),
   );

@@ -71,17 +71,14 @@ export interface DiffHarm {
 /** A change that takes away a larger part is confirmed first. */
 export const LOST_PART_MAX = 0.3;
 
-/**
- * What a change stops. `running` are the replicas of a model that run now; null where that is not known: then the catalog's own
- * counts stand for them.
- */
-export function judgeHarm(before: Catalog, after: Catalog, running: (model: string) => number | null): DiffHarm {
+/** What a change stops. `running` are the replicas of a model that run now; those that the catalog wants count as well. */
+export function judgeHarm(before: Catalog, after: Catalog, running: (model: string) => number): DiffHarm {
   let replicas = 0;
   let lost = 0;
   const emptied: string[] = [];
   for (const [name, old] of before.models) {
     const model = after.models.get(name);
-    const now = Math.max(running(name) ?? 0, old.replicas.min);
+    const now = Math.max(running(name), old.replicas.min);
     const less = model === undefined ? now : Math.min(now, lostOf(old, model, now));
     replicas += now;
     lost += less;

@@ -1,3 +1,4 @@
+import { type RouteMatch, RouteTable } from "../../access/route-table.ts";
 import type { Dialect } from "../../contract/error-body.ts";
 import type { Role } from "../../contract/roles.ts";
 
@@ -142,40 +143,6 @@ export const ROUTES: readonly Route[] = [
   inference("/v1/*"),
 ];
 
-export type RouteMatch =
-  | { readonly kind: "route"; readonly route: Route; readonly rest: string }
-  | { readonly kind: "unknown" }
-  | { readonly kind: "methodNotAllowed"; readonly allow: string };
+const TABLE = new RouteTable(ROUTES);
 
-const exact = new Map<string, Route[]>();
-const patterns: { readonly prefix: string; readonly suffix: string; readonly route: Route }[] = [];
-for (const route of ROUTES) {
-  const star = route.pattern.indexOf("*");
-  if (star < 0) exact.set(route.pattern, [...(exact.get(route.pattern) ?? []), route]);
-  else patterns.push({ prefix: route.pattern.slice(0, star), suffix: route.pattern.slice(star + 1), route });
-}
-
-const takes = (route: Route, method: string): boolean => route.methods === "any" || route.methods.includes(method);
-
-/** Methods that make no sense through a proxy, whatever the route. */
-const NEVER = new Set(["TRACE", "CONNECT"]);
-
-export function matchRoute(method: string, path: string): RouteMatch {
-  const routes = exact.get(path);
-  const allow = new Set<string>();
-  for (const route of routes ?? []) {
-    if (takes(route, method)) return { kind: "route", route, rest: "" };
-    if (route.methods !== "any") for (const name of route.methods) allow.add(name);
-  }
-  if (routes === undefined) {
-    for (const { prefix, suffix, route } of patterns) {
-      if (!path.startsWith(prefix) || !path.endsWith(suffix) || path.length <= prefix.length + suffix.length) continue;
-      if (takes(route, method) && !NEVER.has(method)) {
-        return { kind: "route", route, rest: path.slice(prefix.length, path.length - suffix.length) };
-      }
-      if (route.methods !== "any") for (const name of route.methods) allow.add(name);
-    }
-  }
-  if (allow.size > 0 || routes !== undefined) return { kind: "methodNotAllowed", allow: [...allow].join(", ") };
-  return { kind: "unknown" };
-}
+export const matchRoute = (method: string, path: string): RouteMatch<Route> => TABLE.match(method, path);

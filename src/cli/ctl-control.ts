@@ -1,0 +1,92 @@
+import type { ParseArgsOptionsConfig } from "node:util";
+import type { z } from "zod";
+import { readArgs, usageError } from "./args.ts";
+import { type CliIo, type Command, EXIT } from "./cli-io.ts";
+import { CONTROL_OPTIONS_HELP, CTL_OPTIONS, type CtlClient, openCtlClient, reportFailure } from "./ctl-client.ts";
+
+const CONTROL_URL = "http://127.0.0.1:8300";
+
+const CONTROL_OPTIONS = {
+  ...CTL_OPTIONS,
+  output: { type: "string", short: "o", default: "table" },
+} as const satisfies ParseArgsOptionsConfig;
+
+export interface ControlCall<Values> {
+  readonly client: CtlClient;
+  readonly io: CliIo;
+  readonly json: boolean;
+  readonly values: Values;
+  readonly positionals: readonly string[];
+}
+
+/** A command that asks a control plane; `act` returns the exit code. */
+export function controlCommand<const Options extends ParseArgsOptionsConfig>(spec: {
+  readonly words: readonly string[];
+  readonly summary: string;
+  /** Behind the words, in the usage line. */
+  readonly usage?: string;
+  readonly about: string;
+  readonly optionsHelp?: string;
+  readonly options: Options;
+  readonly names?: readonly string[];
+  readonly act: (call: ControlCall<ReturnType<typeof readControlArgs<Options>>["values"]>) => Promise<number>;
+}): Command {
+  const { words, summary, usage = "", about, optionsHelp = "", options, names = [], act } = spec;
+  return {
+    words,
+    summary,
+    help: `usage: yardmaster ${[...words, ...names, ...(usage === "" ? [] : [usage])].join(" ")} [options]\n\n${about}\n\n${optionsHelp}${CONTROL_OPTIONS_HELP}`,
+    async run(args, io) {
+      const { values, positionals, json, flags } = readControlArgs(args, options, names);
+      return act({ client: await openCtlClient(flags, io, CONTROL_URL), io, json, values, positionals });
+    },
+  };
+}
+
+function readControlArgs<const Options extends ParseArgsOptionsConfig>(
+  args: readonly string[],
+  options: Options,
+  names: readonly string[],
+) {
+  const { values, positionals } = readArgs(args, { ...options, ...CONTROL_OPTIONS }, { names });
+  const flags = values as {
+    readonly url?: string;
+    readonly "key-file"?: string;
+    readonly "data-dir": string;
+    readonly json: boolean;
+    readonly output: string;
+  };
+  if (flags.output !== "table" && flags.output !== "json") throw usageError("-o: use table or json");
+  return { values, positionals, json: flags.json || flags.output === "json", flags };
+}
+
+/** Asks, checks the answer's form and shows it. Returns the exit code. */
+export async function show<T>(
+  { client, io, json }: Pick<ControlCall<unknown>, "client" | "io" | "json">,
+  path: string,
+  schema: z.ZodType<T>,
+  render: (body: T) => string,
+): Promise<number> {
+  const answer = await client.request("GET", path);
+  if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
+  return showBody(io, json, schema, answer.body, render);
+}
+
+export function showBody<T>(
+  io: CliIo,
+  json: boolean,
+  schema: z.ZodType<T>,
+  body: unknown,
+  render: (body: T) => string,
+): number {
+  const parsed = schema.safeParse(body);
+  if (!parsed.success) {
+    io.err("yardmaster: the answer is not what this command knows: is this a control plane of the same version?\n");
+    return EXIT.failed;
+  }
+  io.out(json ? `${JSON.stringify(parsed.data)}\n` : render(parsed.data));
+  return EXIT.done;
+}
+
+/** A name of a node or model in a path: its slashes stand for themselves. */
+export const inPath = (name: string): string => name.split("/").map(encodeURIComponent).join("/");

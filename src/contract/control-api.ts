@@ -1,0 +1,222 @@
+import { z } from "zod";
+import { REPLICA_ENGINES } from "./catalog.ts";
+
+/** The answers of the control plane's HTTP API. Null: nobody measured it. Sizes in MiB, times in seconds or ISO 8601. */
+
+const unknown = z.number().nullable();
+const words = z.string().nullable();
+const count = z.record(z.string(), z.number());
+
+export const CONTROL_ROUTES = {
+  status: "/v1/status",
+  leader: "/v1/leader",
+  nodes: "/v1/nodes",
+  gpus: "/v1/gpus",
+  models: "/v1/models",
+  replicas: "/v1/replicas",
+  events: "/v1/events",
+  enrolmentTokens: "/v1/enrolment-tokens",
+  catalog: "/v1/catalog",
+  catalogDiff: "/v1/catalog/diff",
+  catalogHistory: "/v1/catalog/history",
+  catalogRevisions: "/v1/catalog/revisions",
+  catalogRollback: "/v1/catalog/rollback",
+  catalogConfirm: "/v1/catalog/confirm",
+} as const;
+
+export const leaderView = z.object({
+  /** Of the control plane that answers. */
+  self: z.string(),
+  role: z.enum(["standby", "leading", "ended"]),
+  /** The own one, while leading. */
+  epoch: unknown,
+  /** By the store's last word. */
+  leader: z.object({ holder: z.string(), epoch: z.number() }).nullable(),
+  /** For how long the store has not answered; null: it does. */
+  store_silent_s: unknown,
+});
+export type LeaderAnswer = z.output<typeof leaderView>;
+
+export const capacityView = z.object({
+  class: z.string(),
+  cards: z.number(),
+  /** A sick card is neither used nor free. */
+  used: z.number(),
+  free: z.number(),
+  sick: z.number(),
+  /** Cards of nodes that can't be reached, or have not been seen. */
+  unknown: z.number(),
+});
+
+export const statusView = z.object({
+  version: z.string(),
+  cluster_id: z.string(),
+  store: z.enum(["sqlite", "postgres"]),
+  leader: leaderView,
+  catalog: z.object({
+    revision: z.number(),
+    models: z.number(),
+    /** A change of the watched file that waits for a confirmation. */
+    held: z.object({ token: z.string(), why: z.string() }).nullable(),
+  }),
+  nodes: count,
+  gpus: z.array(capacityView),
+  replicas: count,
+  /** Models that want a replica and have no room, are parked or wait. */
+  troubles: z.array(z.object({ model: z.string(), why: z.string() })),
+});
+export type StatusView = z.output<typeof statusView>;
+
+export const nodeView = z.object({
+  id: z.string(),
+  name: z.string(),
+  state: z.enum(["never_seen", "ready", "unreachable", "lost"]),
+  /** Since it was last heard. */
+  silent_s: unknown,
+  cordoned: z.boolean(),
+  agent_version: words,
+  address: words,
+  labels: z.record(z.string(), z.string()),
+  fabric: words,
+  cores: unknown,
+  memory_mib: unknown,
+  memory_free_mib: unknown,
+  disk_free_mib: unknown,
+  gpus: unknown,
+  sick_gpus: unknown,
+  /** Why its cards are not known. */
+  gpu_discovery: words,
+  replicas: z.number(),
+});
+export type NodeAnswer = z.output<typeof nodeView>;
+
+export const gpuView = z.object({
+  node: z.string(),
+  uuid: z.string(),
+  index: z.number(),
+  name: z.string(),
+  class: z.string(),
+  health: z.enum(["ok", "sick", "unknown"]),
+  health_why: words,
+  memory_mib: unknown,
+  used_mib: unknown,
+  foreign_mib: unknown,
+  /** 0 to 1. */
+  utilization: unknown,
+  temperature_c: unknown,
+  replicas: z.array(z.string()),
+});
+export type GpuAnswer = z.output<typeof gpuView>;
+
+export const modelView = z.object({
+  name: z.string(),
+  aliases: z.array(z.string()),
+  priority: z.number(),
+  min: z.number(),
+  max: z.number(),
+  ready: z.number(),
+  replicas: z.number(),
+  state: z.enum(["ready", "starting", "waiting", "parked", "stopped", "removed"]),
+  why: words,
+  failures_in_row: z.number(),
+});
+export type ModelAnswer = z.output<typeof modelView>;
+
+export const replicaView = z.object({
+  id: z.string(),
+  model: z.string(),
+  engine: z.enum(REPLICA_ENGINES),
+  state: z.enum(["placing", "fetching", "starting", "ready", "draining", "stopping", "stopped", "failed"]),
+  generation: z.number(),
+  nodes: z.array(z.string()),
+  gpus: z.array(z.string()),
+  /** Its profile is no longer one of its model's. */
+  outdated: z.boolean(),
+  created: z.string(),
+  ready: words,
+  why: words,
+});
+export type ReplicaAnswer = z.output<typeof replicaView>;
+
+export const eventView = z.object({
+  seq: z.number(),
+  at: z.string(),
+  kind: z.string(),
+  model: words,
+  replicaId: words,
+  nodeId: words,
+  why: z.string(),
+  by: words,
+});
+
+export const placementView = z.object({
+  model: z.string(),
+  /** Whether one more replica would find room now. */
+  fits: z.boolean(),
+  profiles: z.array(
+    z.object({
+      engine: z.enum(REPLICA_ENGINES),
+      nodes: z.array(
+        z.object({
+          node: z.string(),
+          fits: z.boolean(),
+          /** The first thing that keeps the node out, and by how much; null where it fits. */
+          why: words,
+          /** The same for programs. */
+          reason: z.record(z.string(), z.unknown()),
+        }),
+      ),
+    }),
+  ),
+});
+export type PlacementAnswer = z.output<typeof placementView>;
+
+const revisionFields = {
+  revision: z.number(),
+  at: z.string(),
+  author: z.string(),
+  origin: z.string(),
+  digest: z.string(),
+};
+export const revisionView = z.object(revisionFields);
+export const catalogView = z.object({ ...revisionFields, text: z.string() });
+
+export const diffView = z.object({
+  base: z.number(),
+  added: z.array(z.string()),
+  removed: z.array(z.string()),
+  changed: z.array(z.object({ model: z.string(), fields: z.array(z.string()) })),
+  replicas: z.number(),
+  lost: z.number(),
+  emptied: z.array(z.string()),
+  destructive: z.boolean(),
+  /** Confirms this change and no other. */
+  token: z.string(),
+  warnings: z.array(z.string()),
+});
+export type DiffAnswer = z.output<typeof diffView>;
+
+export const appliedView = z.object({ revision: z.number(), changed: z.boolean(), diff: diffView.nullable() });
+
+/** The only answer that ever holds a token. */
+export const tokenView = z.object({ node: z.string(), node_id: z.string(), token: z.string(), expires: z.string() });
+
+/** What goes with a refusal, beside its code and message: mistakes of a catalog, or the change that waits for a confirmation. */
+export const refusalDetails = z.object({
+  problems: z
+    .array(
+      z.object({
+        file: z.string(),
+        line: z.number(),
+        column: z.number(),
+        path: z.string(),
+        found: z.string(),
+        message: z.string(),
+        hint: z.string().optional(),
+      }),
+    )
+    .optional(),
+  diff: diffView.optional(),
+  revision: z.number().optional(),
+});
+export type RefusalDetails = z.output<typeof refusalDetails>;

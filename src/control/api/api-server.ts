@@ -1,0 +1,168 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { readCredential } from "../../access/credentials.ts";
+import type { KeyRing } from "../../access/key-ring.ts";
+import type { AuthSettings, ListenAddress } from "../../contract/gateway-config.ts";
+import { checkRequestHeaders, saneRequestId } from "../../decide/http/header-rules.ts";
+import { canonicalPath } from "../../decide/http/request-line.ts";
+import { assertNever } from "../../kernel/assert-never.ts";
+import type { Clock } from "../../kernel/clock.ts";
+import { hasErrorCode, YardmasterError } from "../../kernel/errors.ts";
+import { requestIds } from "../../kernel/ids.ts";
+import type { Logger } from "../../kernel/log.ts";
+import { type Answer, refuse, Refusal, send } from "./answer.ts";
+import { API_TABLE, type ApiRoute } from "./routes.ts";
+
+export interface ApiRequest {
+  readonly req: IncomingMessage;
+  readonly route: ApiRoute;
+  /** What the pattern's `*` stands for, decoded. */
+  readonly rest: string;
+  readonly query: URLSearchParams;
+  /** Id of the key that asks. */
+  readonly keyId: string;
+}
+
+export interface ApiServerPorts {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly keys: KeyRing;
+  readonly auth: () => AuthSettings;
+  readonly answer: (request: ApiRequest) => Promise<Answer>;
+}
+
+const CONNECTIONS_MAX = 2_048;
+const HEADERS_MS = 10_000;
+const REQUEST_MS = 60_000;
+const CHECK_MS = 1_000;
+const HEADER_BYTES_MAX = 16 * 1024;
+
+type Caller =
+  | { readonly kind: "ok"; readonly keyId: string }
+  | {
+      readonly kind: "refused";
+      readonly code: "BAD_REQUEST" | "UNAUTHORIZED" | "FORBIDDEN" | "RATE_LIMITED";
+      readonly message: string;
+      readonly retryAfterMs?: number;
+    };
+
+/**
+ * The listener of the control plane's API. From a request's head to its answer in one order: framing, target, route, key, role.
+ * `server` is there for who takes over upgraded connections.
+ */
+export class ApiServer {
+  readonly server: Server;
+  readonly #ports: ApiServerPorts;
+  readonly #nextId = requestIds();
+
+  constructor(ports: ApiServerPorts) {
+    this.#ports = ports;
+    this.server = createServer({
+      headersTimeout: HEADERS_MS,
+      requestTimeout: REQUEST_MS,
+      connectionsCheckingInterval: CHECK_MS,
+      maxHeaderSize: HEADER_BYTES_MAX,
+      requireHostHeader: false,
+      insecureHTTPParser: false,
+      noDelay: true,
+    });
+    // Node would cut the list short and go on; the header rules refuse instead.
+    this.server.maxHeadersCount = 0;
+    this.server.maxConnections = CONNECTIONS_MAX;
+    this.server.on("request", (req, res) => this.#onRequest(req, res));
+  }
+
+  listen(address: ListenAddress): Promise<AddressInfo> {
+    return new Promise((resolve, reject) => {
+      this.server.once("error", reject);
+      this.server.listen({ host: address.host, port: address.port }, () => {
+        this.server.off("error", reject);
+        resolve(this.server.address() as AddressInfo);
+      });
+    });
+  }
+
+  /** Nothing new is taken, and what runs is cut after a moment. */
+  async close(graceMs: number): Promise<void> {
+    const closed = new Promise<void>((resolve) => {
+      this.server.close(() => resolve());
+    });
+    this.server.closeIdleConnections();
+    const cut = this.#ports.clock.after(graceMs, () => this.server.closeAllConnections());
+    await closed;
+    cut.cancel();
+  }
+
+  #onRequest(req: IncomingMessage, res: ServerResponse): void {
+    const headers = checkRequestHeaders(req.rawHeaders, req.httpVersion);
+    const sent = req.headers["x-request-id"];
+    const requestId = saneRequestId(typeof sent === "string" ? sent : undefined) ?? this.#nextId();
+    if (headers.kind === "bad") return refuse(res, requestId, headers.code, headers.why);
+    const target = canonicalPath(req.url ?? "");
+    if (target.kind === "tooLong")
+      return refuse(res, requestId, "URI_TOO_LONG", "the request target is longer than 8 KiB");
+    if (target.kind === "bad") return refuse(res, requestId, "BAD_REQUEST", target.why);
+    const match = API_TABLE.match(req.method ?? "", target.path);
+    if (match.kind === "unknown") return refuse(res, requestId, "ROUTE_UNKNOWN", "there is no such route");
+    if (match.kind === "methodNotAllowed")
+      return refuse(res, requestId, "METHOD_NOT_ALLOWED", `this route takes ${match.allow}`, { allow: match.allow });
+    const caller = this.#callerOf(req, match.route);
+    if (caller.kind === "refused") {
+      const { retryAfterMs } = caller;
+      return refuse(res, requestId, caller.code, caller.message, retryAfterMs === undefined ? {} : { retryAfterMs });
+    }
+    const query = new URLSearchParams(target.query);
+    const request = { req, route: match.route, rest: decoded(match.rest), query, keyId: caller.keyId };
+    this.#ports.answer(request).then(
+      (answer) => send(res, requestId, answer),
+      (error: unknown) => this.#onError(res, requestId, match.route, error),
+    );
+    return undefined;
+  }
+
+  #callerOf(req: IncomingMessage, { access }: ApiRoute): Caller {
+    const credential = readCredential(req.rawHeaders, req.url ?? "");
+    if (credential.kind === "bad") return { kind: "refused", code: "BAD_REQUEST", message: credential.why };
+    if (access === "open" || this.#ports.auth().mode === "none") return { kind: "ok", keyId: "anonymous" };
+    if (credential.kind === "none")
+      return { kind: "refused", code: "UNAUTHORIZED", message: "send your key as `Authorization: Bearer KEY`" };
+    const check = this.#ports.keys.check(credential.value, req.socket.remoteAddress ?? "");
+    switch (check.kind) {
+      case "wrong":
+        return { kind: "refused", code: "UNAUTHORIZED", message: "the key is not valid" };
+      case "expired":
+        return { kind: "refused", code: "UNAUTHORIZED", message: "the key has expired" };
+      case "throttled": {
+        const message = "too many wrong keys came from this address";
+        return { kind: "refused", code: "RATE_LIMITED", message, retryAfterMs: check.retryAfterMs };
+      }
+      case "ok": {
+        const { id, role } = check.key;
+        if (access.includes(role)) return { kind: "ok", keyId: id };
+        return { kind: "refused", code: "FORBIDDEN", message: `a key with role ${role} may not use this route` };
+      }
+      default:
+        return assertNever(check, "key check");
+    }
+  }
+
+  #onError(res: ServerResponse, requestId: string, route: ApiRoute, error: unknown): void {
+    if (error instanceof Refusal) return refuse(res, requestId, error.code, error.message, { details: error.details });
+    if (error instanceof YardmasterError && !hasErrorCode(error, "STORE_REFUSED"))
+      return refuse(res, requestId, error.code, error.message);
+    this.#ports.log.error("api.internal", {
+      request: requestId,
+      route: route.pattern,
+      message: error instanceof Error ? error.message : String(error),
+    });
+    return refuse(res, requestId, "INTERNAL", "a fault in the control plane; the log has this request id");
+  }
+}
+
+function decoded(rest: string): string {
+  try {
+    return decodeURIComponent(rest);
+  } catch {
+    return rest;
+  }
+}

@@ -1,0 +1,196 @@
+import { z } from "zod";
+import { CONFIG_ID } from "../../contract/config-schema.ts";
+import type { LeaderAnswer, StatusView } from "../../contract/control-api.ts";
+import { assertNever } from "../../kernel/assert-never.ts";
+import type { Clock } from "../../kernel/clock.ts";
+import { YardmasterError } from "../../kernel/errors.ts";
+import type { CatalogKeeper } from "../catalog/catalog-keeper.ts";
+import type { CatalogSource } from "../catalog/catalog-source.ts";
+import type { Leadership } from "../leader/leadership.ts";
+import type { ControlStore } from "../store/control-store.ts";
+import type { EventQuery } from "../store/events.ts";
+import type { ActionOutcome, ClusterSnapshot, ClusterView } from "../view/cluster-view.ts";
+import { gpuViews, modelViews, nodeViews, placementView, replicaViews, statusParts } from "../view/views.ts";
+import { type Answer, json } from "./answer.ts";
+import type { ApiRequest } from "./api-server.ts";
+import { read } from "./catalog-answers.ts";
+import { readJson } from "./read-body.ts";
+
+export interface ClusterAnswerPorts {
+  readonly clock: Clock;
+  readonly version: string;
+  readonly store: ControlStore;
+  readonly leadership: Leadership;
+  readonly keeper: CatalogKeeper;
+  readonly source: CatalogSource | null;
+  readonly view: ClusterView;
+  readonly bounded: <T>(work: Promise<T>) => Promise<T>;
+}
+
+const EVENTS_MAX = 1_000;
+const EVENTS_DEFAULT = 100;
+const BODY_LIMITS = { bytesMax: 64 * 1024, msMax: 10_000 };
+
+const tokenRequest = z.strictObject({
+  node: z.string().regex(CONFIG_ID, "use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit"),
+});
+
+/** What the routes on the cluster answer. */
+export class ClusterAnswers {
+  readonly #ports: ClusterAnswerPorts;
+
+  constructor(ports: ClusterAnswerPorts) {
+    this.#ports = ports;
+  }
+
+  leader(): LeaderAnswer {
+    const { self, role, epoch, leader, storeSilentMs } = this.#ports.leadership.view();
+    const silent = storeSilentMs === null ? null : Math.round(storeSilentMs / 1000);
+    return {
+      self,
+      role,
+      epoch,
+      leader: leader === null ? null : { holder: leader.holder, epoch: leader.epoch },
+      store_silent_s: silent,
+    };
+  }
+
+  async status(): Promise<Answer> {
+    const { version, store, source } = this.#ports;
+    const snapshot = await this.#snapshot();
+    const body: StatusView = {
+      version,
+      cluster_id: store.clusterId,
+      store: store.dialect,
+      leader: this.leader(),
+      catalog: {
+        revision: snapshot.catalog.revision,
+        models: snapshot.catalog.models.size,
+        held: source?.held ?? null,
+      },
+      ...statusParts(snapshot),
+    };
+    return json(body);
+  }
+
+  async list(what: "nodes" | "gpus" | "models" | "replicas"): Promise<Answer> {
+    const snapshot = await this.#snapshot();
+    switch (what) {
+      case "nodes":
+        return json({ nodes: nodeViews(snapshot) });
+      case "gpus":
+        return json({ gpus: gpuViews(snapshot) });
+      case "models":
+        return json({ models: modelViews(snapshot) });
+      case "replicas":
+        return json({ replicas: replicaViews(snapshot) });
+      default:
+        return assertNever(what, "list");
+    }
+  }
+
+  async placement(name: string): Promise<Answer> {
+    const snapshot = await this.#snapshot();
+    const model = modelNamed(snapshot, name);
+    const profiles = model === undefined ? undefined : await this.#ports.bounded(this.#ports.view.explain(model));
+    if (model === undefined || profiles === undefined) throw unknownModel(name);
+    return json(placementView(model, profiles, snapshot.nodes));
+  }
+
+  async events(query: URLSearchParams): Promise<Answer> {
+    const { store, bounded } = this.#ports;
+    return json({ events: await bounded(store.events(readEventQuery(query))) });
+  }
+
+  async cordon({ rest, keyId }: ApiRequest, cordoned: boolean): Promise<Answer> {
+    const node = await this.#nodeNamed(rest);
+    const outcome = await this.#ports.bounded(this.#ports.view.setCordon(node.id, cordoned, keyId));
+    return this.#done(outcome, unknownNode(rest), { node: node.name, cordoned });
+  }
+
+  async removeNode({ rest, keyId }: ApiRequest): Promise<Answer> {
+    const node = await this.#nodeNamed(rest);
+    const { view, store, bounded } = this.#ports;
+    const outcome = await bounded(view.removeNode(node.id, keyId));
+    if (outcome.kind === "done") await bounded(store.revokeNode(node.id));
+    return this.#done(outcome, unknownNode(rest), { node: node.name, removed: true });
+  }
+
+  async retry({ rest, keyId }: ApiRequest): Promise<Answer> {
+    const model = modelNamed(await this.#snapshot(), rest);
+    if (model === undefined) throw unknownModel(rest);
+    const outcome = await this.#ports.bounded(this.#ports.view.retry(model, keyId));
+    return this.#done(outcome, unknownModel(rest), { model, retried: true });
+  }
+
+  async newToken({ req, keyId }: ApiRequest): Promise<Answer> {
+    const { clock, store, bounded } = this.#ports;
+    const { node } = read(tokenRequest, await readJson(req, clock, BODY_LIMITS));
+    const issued = await bounded(store.issueToken(node, keyId));
+    if (issued === undefined) throw new YardmasterError("RATE_LIMITED", "too many enrolment tokens wait to be used");
+    const { token, nodeId, expiresAt } = issued;
+    return json({ node, node_id: nodeId, token: token.reveal(), expires: expiresAt }, 201);
+  }
+
+  #snapshot(): Promise<ClusterSnapshot> {
+    return this.#ports.bounded(this.#ports.view.snapshot());
+  }
+
+  async #nodeNamed(name: string): Promise<{ readonly id: string; readonly name: string }> {
+    const { nodes } = await this.#snapshot();
+    const found = nodes.find(({ doc }) => doc.id === name) ?? nodes.find(({ doc }) => doc.name === name);
+    if (found === undefined) throw unknownNode(name);
+    return { id: found.doc.id, name: found.doc.name };
+  }
+
+  #done(outcome: ActionOutcome, unknown: YardmasterError, body: unknown): Answer {
+    switch (outcome.kind) {
+      case "done":
+        return json(body);
+      case "unknownTarget":
+        throw unknown;
+      case "notLeader": {
+        const { leader } = this.#ports.leadership.view();
+        const who = leader === null ? "and who does is not known" : `${leader.holder} does`;
+        throw new YardmasterError("NOT_LEADER", `this control plane does not lead, ${who}`);
+      }
+      case "storeUnavailable":
+        throw new YardmasterError(
+          "STORE_UNAVAILABLE",
+          "the store did not take the change; it may have been made all the same",
+        );
+      default:
+        return assertNever(outcome, "action outcome");
+    }
+  }
+}
+
+function modelNamed({ catalog }: ClusterSnapshot, name: string): string | undefined {
+  if (catalog.models.has(name)) return name;
+  return [...catalog.models.values()].find(({ aliases }) => aliases.includes(name))?.name;
+}
+
+const shown = (text: string): string => JSON.stringify(text.slice(0, 200));
+const unknownModel = (name: string): YardmasterError =>
+  new YardmasterError("MODEL_UNKNOWN", `the catalog has no model ${shown(name)}`);
+const unknownNode = (name: string): YardmasterError =>
+  new YardmasterError("NODE_UNKNOWN", `there is no node ${shown(name)}`);
+
+function readEventQuery(query: URLSearchParams): EventQuery {
+  const number = (name: string, fallback: number, min: number, max: number): number => {
+    const text = query.get(name);
+    const value = text === null ? fallback : /^\d{1,15}$/.test(text) ? Number(text) : -1;
+    if (value < min || value > max) throw new YardmasterError("BAD_REQUEST", `${name} must be ${min} to ${max}`);
+    return value;
+  };
+  for (const name of query.keys())
+    if (!["limit", "after_seq", "kind"].includes(name))
+      throw new YardmasterError("BAD_REQUEST", "unknown parameter; events take limit, after_seq and kind");
+  const limit = number("limit", EVENTS_DEFAULT, 1, EVENTS_MAX);
+  const kind = query.get("kind");
+  return {
+    limit,
+    ...(query.has("after_seq") ? { afterSeq: number("after_seq", 0, 0, Number.MAX_SAFE_INTEGER) } : {}),
+    ...(kind === null ? {} : { kind }),
+  };
+}

@@ -1,0 +1,70 @@
+import { RouteTable, type TableRoute } from "../../access/route-table.ts";
+import { CONTROL_ROUTES } from "../../contract/control-api.ts";
+import type { Role } from "../../contract/roles.ts";
+
+export type Handler =
+  | "healthz"
+  | "readyz"
+  | "status"
+  | "leader"
+  | "nodes"
+  | "cordon"
+  | "uncordon"
+  | "nodeRemove"
+  | "gpus"
+  | "models"
+  | "placement"
+  | "retry"
+  | "replicas"
+  | "events"
+  | "tokenNew"
+  | "catalog"
+  | "catalogApply"
+  | "catalogDiff"
+  | "catalogHistory"
+  | "catalogRevision"
+  | "catalogRollback"
+  | "catalogConfirm";
+
+/** A role that a row does not name is refused. `open` needs no key. */
+export interface ApiRoute extends TableRoute {
+  readonly handler: Handler;
+  readonly access: "open" | readonly Role[];
+}
+
+const OPERATORS: readonly Role[] = ["operator", "admin"];
+const ADMINS: readonly Role[] = ["admin"];
+
+const row = (method: string, pattern: string, handler: Handler, access: ApiRoute["access"]): ApiRoute => ({
+  pattern,
+  methods: [method],
+  handler,
+  access,
+});
+
+export const API_ROUTES: readonly ApiRoute[] = [
+  row("GET", "/healthz", "healthz", "open"),
+  row("GET", "/readyz", "readyz", "open"),
+  row("GET", CONTROL_ROUTES.status, "status", OPERATORS),
+  row("GET", CONTROL_ROUTES.leader, "leader", OPERATORS),
+  row("GET", CONTROL_ROUTES.nodes, "nodes", OPERATORS),
+  row("POST", `${CONTROL_ROUTES.nodes}/*/cordon`, "cordon", OPERATORS),
+  row("POST", `${CONTROL_ROUTES.nodes}/*/uncordon`, "uncordon", OPERATORS),
+  row("DELETE", `${CONTROL_ROUTES.nodes}/*`, "nodeRemove", ADMINS),
+  row("GET", CONTROL_ROUTES.gpus, "gpus", OPERATORS),
+  row("GET", CONTROL_ROUTES.models, "models", OPERATORS),
+  row("GET", `${CONTROL_ROUTES.models}/*/placement`, "placement", OPERATORS),
+  row("POST", `${CONTROL_ROUTES.models}/*/retry`, "retry", OPERATORS),
+  row("GET", CONTROL_ROUTES.replicas, "replicas", OPERATORS),
+  row("GET", CONTROL_ROUTES.events, "events", OPERATORS),
+  row("POST", CONTROL_ROUTES.enrolmentTokens, "tokenNew", ADMINS),
+  row("GET", CONTROL_ROUTES.catalog, "catalog", OPERATORS),
+  row("PUT", CONTROL_ROUTES.catalog, "catalogApply", ADMINS),
+  row("POST", CONTROL_ROUTES.catalogDiff, "catalogDiff", OPERATORS),
+  row("GET", CONTROL_ROUTES.catalogHistory, "catalogHistory", OPERATORS),
+  row("GET", `${CONTROL_ROUTES.catalogRevisions}/*`, "catalogRevision", OPERATORS),
+  row("POST", CONTROL_ROUTES.catalogRollback, "catalogRollback", ADMINS),
+  row("POST", CONTROL_ROUTES.catalogConfirm, "catalogConfirm", ADMINS),
+];
+
+export const API_TABLE = new RouteTable(API_ROUTES);

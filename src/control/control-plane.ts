@@ -1,0 +1,267 @@
+import { randomBytes } from "node:crypto";
+import { join } from "node:path";
+import { KeyRing } from "../access/key-ring.ts";
+import type { NewEvent } from "../contract/control-event.ts";
+import type { DocWrite } from "../contract/fleet.ts";
+import type { AuthSettings } from "../contract/gateway-config.ts";
+import { formatListen } from "../contract/listen-address.ts";
+import type { ControlSettings } from "../contract/resolve-control.ts";
+import { assertNever } from "../kernel/assert-never.ts";
+import type { Clock, Timer } from "../kernel/clock.ts";
+import { YardmasterError } from "../kernel/errors.ts";
+import type { Logger } from "../kernel/log.ts";
+import type { Secret } from "../kernel/secret.ts";
+import type { Answer } from "./api/answer.ts";
+import { type ApiRequest, ApiServer } from "./api/api-server.ts";
+import { CatalogAnswers } from "./api/catalog-answers.ts";
+import { ClusterAnswers } from "./api/cluster-answers.ts";
+import { CatalogKeeper } from "./catalog/catalog-keeper.ts";
+import { CatalogSource } from "./catalog/catalog-source.ts";
+import { Leadership } from "./leader/leadership.ts";
+import type { ControlStore, StoredState } from "./store/control-store.ts";
+import type { CommitOutcome } from "./store/fenced-commit.ts";
+import { EventSpool } from "./store/event-spool.ts";
+import { type OpenedStore, openStore } from "./store/open-store.ts";
+import type { ClusterView } from "./view/cluster-view.ts";
+import { StoredView, type StoredViewPorts } from "./view/stored-view.ts";
+
+export interface ControlPlaneOptions {
+  readonly settings: ControlSettings;
+  readonly auth: AuthSettings;
+  /** Keys that live as long as the process. */
+  readonly sessionKeys: AuthSettings["keys"];
+  readonly dataDir: string;
+  /** Null: the embedded database in `dataDir`. */
+  readonly databaseUrl: Secret | null;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly version: string;
+  /** What shows and acts on the live cluster; absent: what the store alone tells. */
+  readonly makeView?: (ports: StoredViewPorts) => ClusterView;
+}
+
+/** Whoever asks is told within a second, whatever the store does. */
+const ANSWER_MS_MAX = 900;
+/** How often another control plane's catalog is looked for. */
+const CATALOG_LOOK_MS = 1_000;
+const CLOSE_GRACE_MS = 2_000;
+
+interface Parts {
+  readonly opened: OpenedStore;
+  readonly keeper: CatalogKeeper;
+}
+
+/** One control plane, from its store to its listener. */
+export class ControlPlane {
+  readonly #options: ControlPlaneOptions;
+  readonly #opened: OpenedStore;
+  readonly #keeper: CatalogKeeper;
+  readonly #spool: EventSpool;
+  readonly #leadership: Leadership;
+  readonly #source: CatalogSource | null;
+  readonly #view: ClusterView;
+  readonly #keys: KeyRing;
+  readonly #api: ApiServer;
+  readonly #cluster: ClusterAnswers;
+  readonly #catalog: CatalogAnswers;
+  readonly #end = new AbortController();
+  #auth: AuthSettings;
+  #look: Timer | undefined;
+  #address = "";
+
+  /** Throws STORE_REFUSED or STORE_UNAVAILABLE when there is no store to work on. */
+  static async start(options: ControlPlaneOptions): Promise<ControlPlane> {
+    const { dataDir, databaseUrl, clock, log } = options;
+    const opened = await openStore({ dataDir, databaseUrl, clock, log });
+    try {
+      const { store } = opened;
+      const keeper = await CatalogKeeper.open({ store, log, running: async () => countRunning(await store.load()) });
+      const plane = new ControlPlane(options, { opened, keeper });
+      const { port } = await plane.#api.listen(options.settings.listen);
+      plane.#address = formatListen({ host: options.settings.listen.host, port });
+      return plane;
+    } catch (error) {
+      await opened.close();
+      throw error;
+    }
+  }
+
+  private constructor(options: ControlPlaneOptions, { opened, keeper }: Parts) {
+    const { settings, clock, log, version, dataDir } = options;
+    const { store } = opened;
+    this.#options = options;
+    this.#opened = opened;
+    this.#keeper = keeper;
+    this.#auth = options.auth;
+    this.#keys = new KeyRing(clock, { config: options.auth.keys, session: options.sessionKeys });
+    this.#spool = new EventSpool({ store, path: join(dataDir, "control-events.spool"), clock, log });
+    this.#leadership = new Leadership({
+      store,
+      clock,
+      log,
+      settings,
+      self: `${formatListen(settings.listen)}#${randomBytes(6).toString("hex")}`,
+      alone: opened.alone,
+      onEvent: (event) => this.#spool.tell(event),
+    });
+    this.#source = settings.catalogFile === null ? null : this.#watchFile(settings.catalogFile);
+    this.#leadership.onChange(() => this.#source?.look());
+    const makeView = options.makeView ?? ((ports) => new StoredView(ports));
+    this.#view = makeView({ store, keeper, leadership: this.#leadership });
+    const bounded = <T>(work: Promise<T>): Promise<T> => this.#bounded(work);
+    const shared = { clock, keeper, source: this.#source, bounded };
+    this.#cluster = new ClusterAnswers({ ...shared, version, store, leadership: this.#leadership, view: this.#view });
+    this.#catalog = new CatalogAnswers(shared);
+    this.#api = new ApiServer({
+      clock,
+      log,
+      keys: this.#keys,
+      auth: () => this.#auth,
+      answer: (request) => this.#answer(request),
+    });
+    this.#lookForCatalogs();
+  }
+
+  /** HOST:PORT as bound. */
+  get address(): string {
+    return this.#address;
+  }
+
+  get leading(): boolean {
+    return this.#leadership.mayAct();
+  }
+
+  /** Writes under the running term; "notLeader" without one. */
+  async commit(writes: readonly DocWrite[], events: readonly NewEvent[]): Promise<CommitOutcome> {
+    const { term } = this.#leadership;
+    return term === null ? "notLeader" : this.#opened.store.commit(term, writes, events);
+  }
+
+  get store(): ControlStore["dialect"] {
+    return this.#opened.store.dialect;
+  }
+
+  /** Keys of a changed configuration, in force for the next request. */
+  applyAuth(auth: AuthSettings): void {
+    this.#auth = auth;
+    this.#keys.replace("config", auth.keys);
+  }
+
+  /** Reads the catalog's file again. */
+  reload(): void {
+    this.#source?.reload();
+  }
+
+  /** Hands the lead over, then ends. */
+  async stop(): Promise<void> {
+    this.#end.abort(new Error("the control plane stops"));
+    this.#look?.cancel();
+    await this.#leadership.stop();
+    await this.#api.close(CLOSE_GRACE_MS);
+    await this.#spool.close();
+    await this.#opened.close();
+    this.#options.log.info("control.stopped");
+  }
+
+  #watchFile(path: string): CatalogSource {
+    const { clock, log } = this.#options;
+    return new CatalogSource({
+      path,
+      clock,
+      log,
+      keeper: this.#keeper,
+      store: this.#opened.store,
+      leading: () => this.#leadership.mayAct(),
+      onEvent: (event) => this.#spool.tell(event),
+      signal: this.#end.signal,
+    });
+  }
+
+  /** A store that is away is told of by the lease; here it only means that nothing new is known. */
+  #lookForCatalogs(): void {
+    const { clock } = this.#options;
+    this.#look = clock.after(CATALOG_LOOK_MS, () => {
+      void this.#keeper
+        .refresh()
+        .catch(() => {})
+        .then(() => {
+          if (!this.#end.signal.aborted) this.#lookForCatalogs();
+        });
+    });
+  }
+
+  #bounded<T>(work: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const late = new YardmasterError(
+        "STORE_UNAVAILABLE",
+        "the store did not answer in time; a change may have been made all the same",
+      );
+      const timer = this.#options.clock.after(ANSWER_MS_MAX, () => reject(late));
+      work.then(resolve, reject).finally(() => timer.cancel());
+    });
+  }
+
+  #answer(request: ApiRequest): Promise<Answer> {
+    const { route, rest, query } = request;
+    switch (route.handler) {
+      case "healthz":
+        return Promise.resolve({ kind: "text", status: 200, text: "ok\n" });
+      case "readyz":
+        return this.#ready();
+      case "status":
+        return this.#cluster.status();
+      case "leader":
+        return Promise.resolve({ kind: "json", status: 200, body: this.#cluster.leader() });
+      case "nodes":
+      case "gpus":
+      case "models":
+      case "replicas":
+        return this.#cluster.list(route.handler);
+      case "cordon":
+      case "uncordon":
+        return this.#cluster.cordon(request, route.handler === "cordon");
+      case "nodeRemove":
+        return this.#cluster.removeNode(request);
+      case "placement":
+        return this.#cluster.placement(rest);
+      case "retry":
+        return this.#cluster.retry(request);
+      case "events":
+        return this.#cluster.events(query);
+      case "tokenNew":
+        return this.#cluster.newToken(request);
+      case "catalog":
+        return this.#catalog.show();
+      case "catalogApply":
+        return this.#catalog.apply(request);
+      case "catalogDiff":
+        return this.#catalog.diff(request);
+      case "catalogHistory":
+        return this.#catalog.history(query);
+      case "catalogRevision":
+        return this.#catalog.revision(rest);
+      case "catalogRollback":
+        return this.#catalog.rollback(request);
+      case "catalogConfirm":
+        return this.#catalog.confirm(request);
+      default:
+        return assertNever(route.handler, "handler");
+    }
+  }
+
+  /** Leading or not, with or without its store: it answers and shows what it knows. */
+  #ready(): Promise<Answer> {
+    const { role, storeSilentMs } = this.#leadership.view();
+    const store =
+      storeSilentMs === null ? "" : `; the store has not answered for ${Math.round(storeSilentMs / 1000)} s`;
+    return Promise.resolve({ kind: "text", status: 200, text: `ready: ${role}${store}\n` });
+  }
+}
+
+/** Replicas by model that are there or on their way. */
+function countRunning({ replicas }: StoredState): ReadonlyMap<string, number> {
+  const counts = new Map<string, number>();
+  for (const { model, desired, state } of replicas)
+    if (desired === "run" && state !== "failed" && state !== "stopped") counts.set(model, (counts.get(model) ?? 0) + 1);
+  return counts;
+}

@@ -1,0 +1,211 @@
+import type {
+  GpuAnswer,
+  ModelAnswer,
+  NodeAnswer,
+  PlacementAnswer,
+  ReplicaAnswer,
+  StatusView,
+} from "../../contract/control-api.ts";
+import type { Model } from "../../contract/catalog.ts";
+import type { ModelDoc, ReplicaDoc } from "../../contract/fleet.ts";
+import type { ProfileExplanation } from "../../decide/placement/place-replica.ts";
+import type { ClusterSnapshot, SeenNode } from "./cluster-view.ts";
+import { describeExclusion } from "./describe-exclusion.ts";
+
+// What the API shows, computed from a snapshot. What nobody measured is null; what a node that is not heard said is not shown as
+// if it were so now.
+
+const seconds = (ms: number | null): number | null => (ms === null ? null : Math.round(ms / 1000));
+/** Only a node that is heard speaks of now. */
+const current = (node: SeenNode): SeenNode["report"] => (node.state === "ready" ? node.report : null);
+
+export function nodeViews({ nodes, replicas }: ClusterSnapshot): NodeAnswer[] {
+  const held = new Map<string, number>();
+  for (const { shards } of replicas)
+    for (const nodeId of new Set(shards.map((shard) => shard.nodeId))) held.set(nodeId, (held.get(nodeId) ?? 0) + 1);
+  return nodes.map((node) => {
+    const { doc, report } = node;
+    const now = current(node);
+    const known = now !== null && now.gpuDiscovery !== "failed";
+    return {
+      id: doc.id,
+      name: doc.name,
+      state: node.state,
+      silent_s: seconds(node.silentMs),
+      cordoned: doc.cordoned,
+      agent_version: report?.agentVersion ?? null,
+      address: report?.address ?? null,
+      labels: { ...(report?.labels ?? doc.labels) },
+      fabric: report?.fabric ?? null,
+      cores: report?.cores ?? null,
+      memory_mib: report?.memoryMib ?? null,
+      memory_free_mib: now?.memoryFreeMib ?? null,
+      disk_free_mib: now?.diskFreeMib ?? null,
+      gpus: known ? now.gpus.length : null,
+      sick_gpus: known ? now.gpus.filter(({ health }) => health === "sick").length : null,
+      gpu_discovery: now?.gpuDiscoveryWhy ?? null,
+      replicas: held.get(doc.id) ?? 0,
+    };
+  });
+}
+
+export function gpuViews({ nodes, replicas }: ClusterSnapshot): GpuAnswer[] {
+  const tenants = new Map<string, string[]>();
+  for (const { id, shards } of replicas)
+    for (const uuid of shards.flatMap((shard) => shard.gpuUuids)) tenants.set(uuid, [...(tenants.get(uuid) ?? []), id]);
+  return nodes.flatMap((node) =>
+    (current(node)?.gpus ?? []).map((gpu) => ({
+      node: node.doc.name,
+      uuid: gpu.uuid,
+      index: gpu.index,
+      name: gpu.name,
+      class: gpu.class,
+      health: gpu.health,
+      health_why: gpu.healthWhy,
+      memory_mib: gpu.memoryMib,
+      used_mib: gpu.usedMib,
+      foreign_mib: gpu.foreignMib,
+      utilization: gpu.utilization,
+      temperature_c: gpu.temperatureC,
+      replicas: tenants.get(gpu.uuid) ?? [],
+    })),
+  );
+}
+
+export function replicaViews({ catalog, nodes, replicas }: ClusterSnapshot): ReplicaAnswer[] {
+  const names = new Map(nodes.map(({ doc }) => [doc.id, doc.name]));
+  return replicas.map((replica) => ({
+    id: replica.id,
+    model: replica.model,
+    engine: replica.profile.engine,
+    state: replica.state,
+    generation: replica.generation,
+    nodes: replica.shards.map(({ nodeId }) => names.get(nodeId) ?? nodeId),
+    gpus: replica.shards.flatMap(({ gpuUuids }) => gpuUuids),
+    outdated: !(catalog.models.get(replica.model)?.profiles ?? []).some(({ hash }) => hash === replica.profileHash),
+    created: replica.createdAt,
+    ready: replica.readyAt,
+    why: replica.reason ?? replica.failure?.message ?? null,
+  }));
+}
+
+const RUNS: readonly ReplicaDoc["state"][] = ["placing", "fetching", "starting", "ready"];
+
+export function modelViews(snapshot: ClusterSnapshot): ModelAnswer[] {
+  const docs = new Map(snapshot.models.map((doc) => [doc.name, doc]));
+  const byModel = new Map<string, ReplicaDoc[]>();
+  for (const replica of snapshot.replicas) byModel.set(replica.model, [...(byModel.get(replica.model) ?? []), replica]);
+  const listed = [...snapshot.catalog.models.values()].map((model) =>
+    modelView(model, byModel.get(model.name) ?? [], docs.get(model.name), snapshot.unplaced.get(model.name)),
+  );
+  // A model that left the catalog is shown until its last replica is gone.
+  const removed = [...byModel].filter(([name]) => !snapshot.catalog.models.has(name));
+  return [...listed, ...removed.map(([name, replicas]) => removedModel(name, replicas))];
+}
+
+function modelView(
+  model: Model,
+  replicas: readonly ReplicaDoc[],
+  doc: ModelDoc | undefined,
+  unplaced: string | undefined,
+): ModelAnswer {
+  const ready = replicas.filter(({ state }) => state === "ready").length;
+  const running = replicas.filter(({ state, desired }) => desired === "run" && RUNS.includes(state)).length;
+  const { state, why } = judgeModel(model, ready, running, doc, unplaced);
+  return {
+    name: model.name,
+    aliases: [...model.aliases],
+    priority: model.priority,
+    min: model.replicas.min,
+    max: model.replicas.max,
+    ready,
+    replicas: replicas.length,
+    state,
+    why,
+    failures_in_row: doc?.failuresInRow ?? 0,
+  };
+}
+
+function judgeModel(
+  { replicas }: Model,
+  ready: number,
+  running: number,
+  doc: ModelDoc | undefined,
+  unplaced: string | undefined,
+): Pick<ModelAnswer, "state" | "why"> {
+  if (doc !== undefined && doc.parked !== null) return { state: "parked", why: doc.parked.why };
+  if (unplaced !== undefined) return { state: "waiting", why: unplaced };
+  if (doc !== undefined && doc.backoffMs !== null && running <= ready)
+    return {
+      state: "waiting",
+      why: `failed ${doc.failuresInRow} times in a row; the next start waits ${Math.round(doc.backoffMs / 1000)} s`,
+    };
+  if (running > ready || ready < replicas.min) return { state: "starting", why: null };
+  return { state: ready > 0 ? "ready" : "stopped", why: null };
+}
+
+const removedModel = (name: string, replicas: readonly ReplicaDoc[]): ModelAnswer => ({
+  name,
+  aliases: [],
+  priority: 0,
+  min: 0,
+  max: 0,
+  ready: replicas.filter(({ state }) => state === "ready").length,
+  replicas: replicas.length,
+  state: "removed",
+  why: "it is no longer in the catalog",
+  failures_in_row: 0,
+});
+
+export function placementView(
+  model: string,
+  profiles: readonly ProfileExplanation[],
+  nodes: readonly SeenNode[],
+): PlacementAnswer {
+  const names = new Map(nodes.map(({ doc }) => [doc.id, doc.name]));
+  const shown = profiles.map(({ profile, nodes: verdicts }) => ({
+    engine: profile.engine,
+    nodes: verdicts.map(({ nodeId, verdict }) => ({
+      node: names.get(nodeId) ?? nodeId,
+      fits: verdict.kind === "fits",
+      why: verdict.kind === "fits" ? null : describeExclusion(verdict),
+      reason: { ...verdict },
+    })),
+  }));
+  return { model, fits: shown.some((profile) => profile.nodes.some(({ fits }) => fits)), profiles: shown };
+}
+
+export function statusParts(snapshot: ClusterSnapshot): Pick<StatusView, "nodes" | "gpus" | "replicas" | "troubles"> {
+  return {
+    nodes: countBy(snapshot.nodes, ({ state }) => state),
+    gpus: capacity(snapshot),
+    replicas: countBy(snapshot.replicas, ({ state }) => state),
+    troubles: modelViews(snapshot).flatMap(({ name, state, why }) =>
+      why !== null && (state === "parked" || state === "waiting") ? [{ model: name, why }] : [],
+    ),
+  };
+}
+
+function countBy<T>(items: readonly T[], keyOf: (item: T) => string): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const item of items) counts[keyOf(item)] = (counts[keyOf(item)] ?? 0) + 1;
+  return counts;
+}
+
+/** Cards of a node that is not heard are counted by what it last said of them, and as unknown. */
+function capacity({ nodes, replicas }: ClusterSnapshot): StatusView["gpus"] {
+  const taken = new Set(replicas.flatMap(({ shards }) => shards.flatMap(({ gpuUuids }) => gpuUuids)));
+  const byClass = new Map<string, StatusView["gpus"][number]>();
+  for (const node of nodes) {
+    for (const gpu of node.report?.gpus ?? []) {
+      const row = byClass.get(gpu.class) ?? { class: gpu.class, cards: 0, used: 0, free: 0, sick: 0, unknown: 0 };
+      byClass.set(gpu.class, row);
+      row.cards += 1;
+      if (node.state !== "ready") row.unknown += 1;
+      else if (gpu.health === "sick") row.sick += 1;
+      else if (taken.has(gpu.uuid)) row.used += 1;
+      else row.free += 1;
+    }
+  }
+  return [...byClass.values()].toSorted((a, b) => (a.class < b.class ? -1 : 1));
+}

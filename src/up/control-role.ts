@@ -1,0 +1,113 @@
+import { existsSync } from "node:fs";
+import { parseRoleArgs, ROLE_OPTIONS_HELP, type RoleFlags } from "../cli/args.ts";
+import { EXIT, type Command } from "../cli/cli-io.ts";
+import { formatProblems, formatProblemsInLine } from "../config/config-problem.ts";
+import { loadConfigFile, type LoadedConfig, parseConfigText } from "../config/load-config.ts";
+import { watchConfig } from "../config/watch-config.ts";
+import { isLoopback } from "../contract/listen-address.ts";
+import { type ControlSettings, resolveControl } from "../contract/resolve-control.ts";
+import { ControlPlane } from "../control/control-plane.ts";
+import { BatchedLogger, type Logger } from "../kernel/log.ts";
+import type { ProcessPorts } from "./process-ports.ts";
+import { makeSessionKey, removeOperatorKey, type SessionKey, writeOperatorKey } from "./session-keys.ts";
+
+const HELP = `usage: yardmaster control [options]
+
+The control plane: catalog, nodes, leader, and their HTTP API. Without \`database_url\` its state is in the data folder; control
+planes that share a PostgreSQL take over from each other. SIGHUP re-reads the files.
+
+${ROLE_OPTIONS_HELP}`;
+
+export const controlRole = (ports: () => ProcessPorts): Command => ({
+  words: ["control"],
+  summary: "the control plane: catalog, nodes, placement, leader",
+  help: HELP,
+  run: (args) => runControl(parseRoleArgs(args), ports()),
+});
+
+type Valid = Extract<LoadedConfig, { kind: "valid" }>;
+
+function load(flags: RoleFlags, { io }: ProcessPorts): Promise<LoadedConfig> {
+  const overrides = { dataDir: flags.dataDir, gateway: false, controlListen: flags.listen };
+  return flags.configGiven || existsSync(flags.configPath)
+    ? loadConfigFile(flags.configPath, io.env, overrides)
+    : Promise.resolve(parseConfigText("upstreams: []", flags.configPath, io.env, overrides));
+}
+
+async function runControl(flags: RoleFlags, ports: ProcessPorts): Promise<number> {
+  const { io } = ports;
+  const loaded = await load(flags, ports);
+  if (loaded.kind === "invalid") {
+    io.err(`${formatProblems(loaded.problems)}\n`);
+    return EXIT.usage;
+  }
+  const sink = { write: (text: string): void => io.err(text) };
+  const log = new BatchedLogger({ clock: io.clock, sink, level: flags.logLevel, format: flags.logFormat });
+  for (const warning of loaded.warnings) log.warn("config.warning", { message: warning });
+  const settings = resolveControl(loaded.file.control, flags.listen);
+  const { auth, dataDir, databaseUrl } = loaded.config;
+  // Without an administrator's key in the file nobody could use the API: whoever may read the data folder can.
+  const operator = auth.keys.some(({ role }) => role === "admin") ? null : makeSessionKey("local-operator", "admin");
+  let plane: ControlPlane;
+  try {
+    plane = await ControlPlane.start({
+      settings,
+      auth,
+      sessionKeys: operator === null ? [] : [operator.key],
+      dataDir,
+      databaseUrl,
+      clock: io.clock,
+      log,
+      version: ports.version,
+    });
+  } catch (error) {
+    log.error("control.start_failed", { message: error instanceof Error ? error.message : String(error) });
+    log.flush();
+    return EXIT.failed;
+  }
+  await serve(plane, { flags, settings, loaded, operator, log }, ports);
+  log.flush();
+  return EXIT.done;
+}
+
+interface Serving {
+  readonly flags: RoleFlags;
+  readonly settings: ControlSettings;
+  readonly loaded: Valid;
+  readonly operator: SessionKey | null;
+  readonly log: Logger;
+}
+
+async function serve(
+  plane: ControlPlane,
+  { flags, settings, loaded, operator, log }: Serving,
+  ports: ProcessPorts,
+): Promise<void> {
+  const { dataDir } = loaded.config;
+  if (operator !== null) await writeOperatorKey(dataDir, operator.secret);
+  const watching = watchConfig<Valid>({
+    path: flags.configPath,
+    clock: ports.io.clock,
+    load: () => load(flags, ports),
+    digest: loaded.digest,
+    signal: ports.stop,
+    onValid: ({ config: { auth }, warnings }) => {
+      for (const warning of warnings) log.warn("config.warning", { message: warning });
+      // Access is judged by the address that is open, not by the one that the file now names.
+      if (!isLoopback(settings.listen.host) && auth.mode === "none" && !auth.allowInsecure)
+        return log.error("config.refused", { message: "auth.mode: `none` is refused while the address is open" });
+      plane.applyAuth(auth);
+      return log.info("config.applied", { keys: auth.keys.length });
+    },
+    onInvalid: (problems) => log.error("config.refused", { message: formatProblemsInLine(problems) }),
+  });
+  ports.onReload(() => {
+    watching.reload();
+    plane.reload();
+  });
+  ports.io.out(`yardmaster control ready listen=${plane.address} store=${plane.store} version=${ports.version}\n`);
+  if (!ports.stop.aborted)
+    await new Promise<void>((resolve) => ports.stop.addEventListener("abort", () => resolve(), { once: true }));
+  await plane.stop();
+  if (operator !== null) await removeOperatorKey(dataDir);
+}
