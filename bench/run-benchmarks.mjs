@@ -1,4 +1,5 @@
 // `npm run bench -- --only reconcile` measures the control plane's pass alone and needs nothing else. Otherwise:
+// `npm run bench -- --only coordination` measures what sharing through Redis costs, and needs redis-server alone.
 // Measures the whole product, everything on, beside other proxies: `npm run bench -- --yardstick DIR [--peers DIR] [--repeats N] [--write]`.
 // DIR is the folder with gwbench.c, compare.mjs and peers.mjs; --peers names a folder with other gateways as peers.mjs wants them
 // (at least v-vllm/ with vllm-router). Needs a C compiler, taskset, nginx, and two processors. --write puts the result into
@@ -30,6 +31,10 @@ const { values } = parseArgs({
 if (new RegExp(values.only).test("reconcile")) {
   run("node", [join(ROOT, "bench", "reconcile-pass.ts"), ...(values.write ? ["--write"] : [])], {});
   if (values.only === "reconcile") process.exit(0);
+}
+if (new RegExp(values.only).test("coordination")) {
+  run("node", [join(ROOT, "bench", "coordination.ts"), ...(values.write ? ["--write"] : [])], {});
+  if (values.only === "coordination") process.exit(0);
 }
 if (values.yardstick === undefined || !existsSync(join(values.yardstick, "gwbench.c"))) {
   console.error("npm run bench -- --yardstick DIR: DIR must hold gwbench.c, compare.mjs and peers.mjs");
