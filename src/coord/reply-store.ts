@@ -39,7 +39,8 @@ export interface FoundReply {
 }
 
 export type BeginOutcome =
-  | { readonly kind: "taken" }
+  /** `alone`: as far as is known on this gateway only, because the shared store is away. */
+  | { readonly kind: "taken"; readonly alone?: true }
   | ({ readonly kind: "found" } & FoundReply)
   /** Somebody else works on it. */
   | { readonly kind: "running" }

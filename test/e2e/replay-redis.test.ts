@@ -74,6 +74,35 @@ test("while the shared memory is frozen calls go on within its deadline, say tha
   }
 });
 
+test("of many equal requests while the shared memory is frozen each gateway lets one through, and gives its answer to the others [20.I1 20.I2 80.G16]", async () => {
+  await using own = await OwnRedis.start();
+  const world = await shared({ upstream: CACHED }, { redis_url: own.url, coordination_timeout_ms: 200 });
+  try {
+    for (const i of [1, 2]) await eventually(`gateway ${i}`, () => world.call(keyed("first")), isProtected);
+    own.pause();
+    for (const options of [keyed("frozen"), { body: chatBody({ temperature: 0, user: "another" }) }]) {
+      const before = world.asked;
+      const held: (() => void)[] = [];
+      const both = Promise.withResolvers<void>();
+      const numbered = world.answer;
+      world.answer = (got, count) => {
+        held.push(() => numbered(got, count));
+        if (held.length === world.gateways.length) both.resolve();
+      };
+      const calls = Array.from({ length: 60 }, () => world.start(options));
+      await both.promise;
+      world.answer = numbered;
+      for (const release of held) release();
+      const answers = await Promise.all(calls.map(({ answer }) => answer));
+      assert.deepEqual(new Set(answers.map(({ status }) => status)), new Set([200]));
+      assert.equal(world.asked, before + 2);
+      assert.equal(new Set(answers.map(({ text }) => text)).size, 2);
+    }
+  } finally {
+    await world.close();
+  }
+});
+
 test("a gateway that starts without the shared memory serves, and protects when it comes [20.I1 80.R3]", async () => {
   await using own = await OwnRedis.start();
   await own.kill();

@@ -132,7 +132,8 @@ export class ReplayRun {
     switch (turn.kind) {
       case "taken":
         this.#keyClaim = claim;
-        metrics.idempotency("first");
+        if (turn.alone === true) this.#unprotected();
+        else metrics.idempotency("first");
         return "goOn";
       case "found":
         metrics.idempotency(turn.waited ? "waited" : "replayed");
@@ -156,10 +157,14 @@ export class ReplayRun {
       case "ended":
         return this.#isOver() ? "over" : "goOn";
       default:
-        metrics.idempotency("unprotected");
-        this.#added.push("x-yardmaster-idempotency", "unprotected");
+        this.#unprotected();
         return "goOn";
     }
+  }
+
+  #unprotected(): void {
+    this.#deps.metrics.idempotency("unprotected");
+    this.#added.push("x-yardmaster-idempotency", "unprotected");
   }
 
   async #askUpstream(body: string): Promise<Stage> {
@@ -207,7 +212,7 @@ export class ReplayRun {
     switch (turn.kind) {
       case "taken":
         this.#cacheClaim = claim;
-        this.#note("miss");
+        this.#note(turn.alone === true ? "unavailable" : "miss");
         return "goOn";
       case "found":
         return this.#giveCached(turn.reply, turn.ageMs, turn.waited);

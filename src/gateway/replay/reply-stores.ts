@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import type { GatewayConfig, UpstreamSettings } from "../../contract/gateway-config.ts";
+import { HouseReplies } from "../../coord/house-replies.ts";
 import { LocalReplies } from "../../coord/local/local-replies.ts";
 import { MemoryShelf } from "../../coord/local/memory-shelf.ts";
 import { SqliteShelf } from "../../coord/local/sqlite-shelf.ts";
@@ -98,7 +99,7 @@ export class ReplyStores {
   #openForKeys({ dataDir, idempotency }: GatewayConfig): ReplyStore {
     const { clock, log } = this.#ports;
     const bytesMax = idempotency.totalBytesMax;
-    if (this.#shared.keys !== null) return this.#shared.keys.store("replies", bytesMax);
+    if (this.#shared.keys !== null) return new HouseReplies(this.#shared.keys.store("replies", bytesMax), clock);
     return new LocalReplies(new SqliteShelf({ path: join(dataDir, "replies.db"), bytesMax, clock, log }), clock);
   }
 
@@ -107,7 +108,7 @@ export class ReplyStores {
     const bytesMax = bytesMaxOf(upstream);
     if (this.#shared.caches !== null) {
       const store = this.#shared.caches.store(`cache:${upstream.id}`, bytesMax);
-      return { store, setBytesMax: (bytes) => store.setBytesMax(bytes) };
+      return { store: new HouseReplies(store, clock), setBytesMax: (bytes) => store.setBytesMax(bytes) };
     }
     const shelf = new MemoryShelf(bytesMax, clock);
     return { store: new LocalReplies(shelf, clock), setBytesMax: (bytes) => shelf.setBytesMax(bytes) };

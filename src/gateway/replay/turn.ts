@@ -6,7 +6,8 @@ import { CLAIM_LEASE_MS } from "./claim-keeper.ts";
 
 /** What came of asking a store for an answer or the claim to work on it. */
 export type Turn =
-  | { readonly kind: "taken" }
+  /** `alone`: others on this gateway wait for it, those on other gateways do not. */
+  | { readonly kind: "taken"; readonly alone?: true }
   | ({ readonly kind: "found"; readonly waited: boolean } & FoundReply)
   | { readonly kind: "mismatch" }
   /** Somebody else still works on it. */
