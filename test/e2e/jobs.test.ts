@@ -302,6 +302,17 @@ for (const mode of ["local", "redis"] as const) {
               JSON.stringify(job) + answer.text,
             );
           }
+          // Read without harm, these would break what writes them again for the engine or the store.
+          const deep = `${"[".repeat(20_000)}${"]".repeat(20_000)}`;
+          for (const text of [
+            `{"model":"m","body":{"messages":[],"x":${deep}}}`,
+            `{"model":"m","parts":[{"body":{"x":${deep}}}]}`,
+            `{"model":"m","body":{},"metadata":{"x":${deep}}}`,
+            deep,
+          ]) {
+            const answer = await call(gateway, { path: "/v1/jobs", body: Buffer.from(text) });
+            assert.deepEqual([answer.status, errorCodeOf(answer.text)], [400, "BAD_JSON"], text.slice(0, 40));
+          }
           const named = await submit(gateway, { body: aChat(), nope: 1, deadline_s: -1, parts: [] });
           for (const name of ["nope", "deadline_s", "parts"]) assert.match(named.text, new RegExp(name));
           for (const key of ["", "a b", "k".repeat(256)])

@@ -190,6 +190,28 @@ test("a policy that throws keys away is found by INFO, and by CONFIG where INFO 
   admin.disconnect();
 });
 
+test("a policy that is set while the connection stands is found out, for the worse and for the better [80.R7]", async () => {
+  await using server = await OwnRedis.start();
+  using here = await world(server.url);
+  assert.equal(here.link.facts?.unfitForJobs, null);
+  const admin = new Redis(server.url);
+  for (const policy of ["volatile-lru", "noeviction"]) {
+    await admin.config("SET", "maxmemory-policy", policy);
+    await eventually(
+      `${policy} to be seen`,
+      () => here.link.facts?.policy,
+      (seen) => seen === policy,
+    );
+    assert.equal(here.link.facts?.unfitForJobs === null, policy === "noeviction");
+  }
+  const said = here.lines
+    .filter(({ op }) => op === "coordination.server")
+    .map(({ fields }) => String(fields?.["message"]));
+  assert.match(said[0] ?? "", /^not fit for jobs: .*volatile-lru/);
+  assert.equal(said[1], "fit for jobs again");
+  admin.disconnect();
+});
+
 test("a password in the address is in no message [80.I7]", async () => {
   const port = await closedPort();
   using here = await world(`redis://:CANARY-secret-of-redis@127.0.0.1:${port}/0`);

@@ -44,6 +44,8 @@ export interface StepOptions {
 
 /** Opening a connection and looking at the server; no request waits for it longer than its own step's time. */
 const OPEN_MS = 1_000;
+/** Between two looks at the server of a connection that stands. */
+const FACTS_MS = 5_000;
 /** Probes in a row without an answer after which the connection is taken to be dead though nobody closed it. */
 const SILENT_PROBES_MAX = 3;
 
@@ -69,6 +71,7 @@ export class RedisLink {
   #opening = false;
   #triedAt: MonoMs | undefined;
   #timer: Timer | undefined;
+  #factsTimer: Timer | undefined;
   #silentProbes = 0;
   #facts: ServerFacts | null = null;
   #unsuitable: string | null = null;
@@ -147,6 +150,7 @@ export class RedisLink {
   close(): void {
     this.#closed = true;
     this.#timer?.cancel();
+    this.#factsTimer?.cancel();
     this.#connection?.close();
     this.#connection = null;
   }
@@ -314,17 +318,39 @@ export class RedisLink {
   }
 
   #install(connection: RedisConnection, facts: ServerFacts, works: boolean): void {
-    if (facts.unfitForJobs !== null && facts.unfitForJobs !== this.#facts?.unfitForJobs)
-      this.#deps.log.warn("coordination.server", { message: `not fit for jobs: ${facts.unfitForJobs}` });
-    this.#facts = facts;
+    this.#learn(facts);
     this.#unsuitable = null;
     this.#silentProbes = 0;
     this.#connection = connection;
+    this.#lookAgain(connection);
     if (!works) return;
     const waiting = [...this.#waiting];
     this.#waiting.clear();
     for (const go of waiting) go(connection);
     for (const listener of this.#onConnected) listener();
+  }
+
+  #learn(facts: ServerFacts): void {
+    const before = this.#facts?.unfitForJobs ?? null;
+    this.#facts = facts;
+    if (facts.unfitForJobs === before) return;
+    if (facts.unfitForJobs === null) this.#deps.log.info("coordination.server", { message: "fit for jobs again" });
+    else this.#deps.log.warn("coordination.server", { message: `not fit for jobs: ${facts.unfitForJobs}` });
+  }
+
+  /** An operator sets a policy while connections stand, and the server tells nobody. */
+  #lookAgain(connection: RedisConnection): void {
+    this.#factsTimer?.cancel();
+    this.#factsTimer = this.#deps.clock.after(FACTS_MS, () => void this.#refreshFacts(connection));
+  }
+
+  async #refreshFacts(connection: RedisConnection): Promise<void> {
+    const facts =
+      this.#breaker.state === "closed" ? await this.#within(readServerFacts(connection), OPEN_MS) : undefined;
+    if (this.#closed || connection !== this.#connection) return;
+    // A server that is busy or loading tells nothing; what it told before stands.
+    if (facts !== undefined && facts.policy !== null) this.#learn(facts);
+    this.#lookAgain(connection);
   }
 
   #lost(connection: RedisConnection | undefined): void {

@@ -96,6 +96,25 @@ test("an address that is not public is used where the list names it, and nowhere
     assert.equal(judgeAddress(address, rules), expected, address);
 });
 
+test("an entry allows its own scheme and port, also where it names an address or a range [20.J8 80.D21]", () => {
+  const rules = rulesOf("http://127.0.0.1:9000", "http://10.1.0.0/16", "10.2.0.0/16", "[fd00::1]:8443");
+  for (const [url, expected] of [
+    ["http://127.0.0.1:9000/", "ok"],
+    ["https://127.0.0.1:9000/", "refused"],
+    ["https://127.0.0.1/", "refused"],
+    ["http://127.0.0.1/", "refused"],
+    ["http://10.1.2.3/", "ok"],
+    ["https://10.1.2.3/", "refused"],
+    ["http://10.1.2.3:8080/", "refused"],
+    ["https://10.2.2.3/", "ok"],
+    ["http://10.2.2.3/", "refused"],
+    ["https://[fd00::1]:8443/", "ok"],
+    ["https://[fd00::1]/", "refused"],
+    ["https://[fd00::2]:8443/", "refused"],
+  ] as const)
+    assert.equal(judgeCallbackUrl(url, rules).kind, expected, url);
+});
+
 test("a list entry that can't be read is named", () => {
   for (const entry of ["", "https://", "a b", "host:0", "host:99999", "*.*.x", "10.0.0.0/33", "http://u@h"])
     assert.deepEqual(parseCallbackAllow(["ok.example", entry]), { kind: "bad", entry });

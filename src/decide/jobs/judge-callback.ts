@@ -7,11 +7,19 @@ import { classOfAddress, inRange, parseIp, parseIpRange, type IpRange } from "./
  * Invariants:
  *   G1. Only hosts of the list; an empty list allows none.
  *   G2. An address that is not public is used only where the list names the address, or a range that holds it.
- *   G3. The text is read once, by the WHATWG parser, and what it made of it is what is judged and used.
+ *   G3. An entry allows its own scheme and port and no other one, also where it names an address or a range.
+ *   G4. The text is read once, by the WHATWG parser, and what it made of it is what is judged and used.
  */
 export interface CallbackRules {
   readonly hosts: readonly HostRule[];
-  readonly ranges: readonly IpRange[];
+  readonly ranges: readonly RangeRule[];
+}
+
+interface RangeRule {
+  readonly range: IpRange;
+  /** Null: the scheme's own. */
+  readonly port: number | null;
+  readonly plain: boolean;
 }
 
 interface HostRule {
@@ -40,14 +48,13 @@ export function parseCallbackAllow(
   entries: readonly string[],
 ): { readonly kind: "ok"; readonly rules: CallbackRules } | { readonly kind: "bad"; readonly entry: string } {
   const hosts: HostRule[] = [];
-  const ranges: IpRange[] = [];
+  const ranges: RangeRule[] = [];
   for (const entry of entries) {
     const plain = entry.startsWith("http://");
     const text = entry.replace(/^https?:\/\//, "").toLowerCase();
     const asRange = parseIpRange(text.replace(/^\[|\]$/g, ""));
     if (asRange !== undefined) {
-      ranges.push(asRange);
-      if (!text.includes("/")) hosts.push({ host: text.replace(/^\[|\]$/g, ""), port: null, plain });
+      ranges.push({ range: asRange, port: null, plain });
       continue;
     }
     const found = /^(\*\.)?([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?$/.exec(text);
@@ -55,8 +62,8 @@ export function parseCallbackAllow(
     if (found?.[2] === undefined || (port !== null && (port < 1 || port > 65_535))) return { kind: "bad", entry };
     const host = found[2].replace(/^\[|\]$/g, "");
     const address = parseIpRange(host);
-    if (address !== undefined) ranges.push(address);
-    hosts.push({ host: `${found[1] ?? ""}${host}`, port, plain });
+    if (address === undefined) hosts.push({ host: `${found[1] ?? ""}${host}`, port, plain });
+    else ranges.push({ range: address, port, plain });
   }
   return { kind: "ok", rules: { hosts, ranges } };
 }
@@ -74,14 +81,13 @@ export function judgeCallbackUrl(text: string, rules: CallbackRules): CallbackVe
   const host = url.hostname.replace(/^\[|\]$/g, "");
   const port = url.port === "" ? (plain ? 80 : 443) : Number(url.port);
   const address = parseIp(host);
-  const rule = rules.hosts.find(
-    (allowed) =>
-      allowed.plain === plain && (allowed.port ?? (plain ? 80 : 443)) === port && hostMatches(host, allowed.host),
-  );
-  const byRange =
-    address !== undefined && !plain && port === 443 && rules.ranges.some((each) => inRange(address, each));
-  if (rule === undefined && !byRange) return refused("the host is not one that jobs.callback_allow lists");
-  if (address !== undefined && !judgeAddress(host, rules)) return refused("the address is not a public one");
+  const fits = (rule: HostRule | RangeRule): boolean =>
+    rule.plain === plain && (rule.port ?? (plain ? 80 : 443)) === port;
+  const listed =
+    address === undefined
+      ? rules.hosts.some((rule) => fits(rule) && hostMatches(host, rule.host))
+      : rules.ranges.some((rule) => fits(rule) && inRange(address, rule.range));
+  if (!listed) return refused("the host is not one that jobs.callback_allow lists");
   url.hash = "";
   return { kind: "ok", url: url.href, host, port, plain };
 }
@@ -90,7 +96,7 @@ export function judgeCallbackUrl(text: string, rules: CallbackRules): CallbackVe
 export function judgeAddress(address: string, rules: CallbackRules): boolean {
   const bytes = parseIp(address);
   if (bytes === undefined) return false;
-  return classOfAddress(bytes) === "public" || rules.ranges.some((each) => inRange(bytes, each));
+  return classOfAddress(bytes) === "public" || rules.ranges.some(({ range }) => inRange(bytes, range));
 }
 
 function hostMatches(host: string, allowed: string): boolean {

@@ -1,5 +1,6 @@
 import type { z } from "zod";
 import { jobSubmission, type JobSubmission } from "../../contract/job-submission.ts";
+import { JsonTopScan } from "../../decide/http/json-scan.ts";
 import { canonicalPath } from "../../decide/http/request-line.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import type { RequestKey } from "../../access/request-key.ts";
@@ -55,7 +56,15 @@ export function readSubmission(bytes: Buffer, key: RequestKey, upstreams: Upstre
   };
 }
 
+/**
+ * Judged as the body of any other call, its depth too: what is read here is written again for the engine, which recursion bounds.
+ */
 function parseJson(bytes: Buffer): unknown {
+  const scan = new JsonTopScan([]);
+  scan.push(bytes);
+  const read = scan.end();
+  if (read.kind === "invalid")
+    throw new YardmasterError("BAD_JSON", `the body can't be read: ${read.why} (byte ${read.offset})`);
   const text = bytes.toString("utf8");
   try {
     return JSON.parse(text, LONG_NUMBER.test(text) ? keepNumber : undefined);
