@@ -4,7 +4,7 @@ import { systemClock } from "../../src/kernel/clock.ts";
 import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
-import { aTask, errorCodeOf, startCall } from "./support/calls.ts";
+import { aTask, errorCodeOf, startCall, type CallAnswer } from "./support/calls.ts";
 import {
   CLIENT_KEY,
   programFolder,
@@ -52,6 +52,10 @@ const reached = (what: string, count: number): Promise<void> =>
     60_000,
   ).then(() => {});
 
+/** Over a connection of its own: one that is kept may be closed by the stop at any moment. */
+const page = (port: number, path: string): Promise<CallAnswer> =>
+  startCall(reach(port), { method: "GET", path }).answer;
+
 test("SIGTERM under load: running streams end whole, those that wait and those that come are told 503 DRAINING with Retry-After, readiness fails at once, and the process ends with 0 [10.X6 80.G2]", async () => {
   await withProgram(
     {
@@ -67,8 +71,8 @@ test("SIGTERM under load: running streams end whole, those that wait and those t
       const waiting = Array.from({ length: 5 }, () => startCall(gateway, { body: aTask() }));
       await eventually(
         "five wait",
-        async () => (await fetch(`http://127.0.0.1:${port}/metrics`)).text(),
-        (page) => /^yardmaster_waiting\{upstream="u",class="interactive"\} 5$/m.test(page),
+        () => page(port, "/metrics"),
+        ({ text }) => /^yardmaster_waiting\{upstream="u",class="interactive"\} 5$/m.test(text),
       );
       program.kill("SIGTERM");
       for (const one of waiting) {
@@ -76,10 +80,8 @@ test("SIGTERM under load: running streams end whole, those that wait and those t
         assert.deepEqual([answer.status, errorCodeOf(answer.text)], [503, "DRAINING"]);
         assert.ok(Number(answer.headers["retry-after"]) >= 1);
       }
-      const ready = await fetch(`http://127.0.0.1:${port}/readyz`);
-      assert.equal(ready.status, 503);
-      await ready.text();
-      assert.equal((await (await fetch(`http://127.0.0.1:${port}/healthz`)).text()).trim(), "ok");
+      assert.equal((await page(port, "/readyz")).status, 503);
+      assert.equal((await page(port, "/healthz")).text.trim(), "ok");
       for (let i = 0; i < 3; i += 1) {
         const late = await startCall(gateway, { body: aTask() }).answer;
         assert.deepEqual([late.status, errorCodeOf(late.text), late.headers["connection"]], [503, "DRAINING", "close"]);
@@ -160,8 +162,8 @@ test("an idle gateway ends at once on SIGTERM though clients keep connections op
     );
     await eventually(
       "its connection is taken",
-      async () => (await fetch(`http://127.0.0.1:${port}/healthz`)).status,
-      (status) => status === 200,
+      () => page(port, "/healthz"),
+      ({ status }) => status === 200,
     );
     program.kill("SIGTERM");
     await program.said(/gateway\.draining/, "err");
@@ -186,6 +188,7 @@ test("fifty streams through a gateway that is killed end without [DONE], the eng
     startCall(reach(port), { body: aTask({ tokens: 10_000, delayBetweenMs: 200 }) }),
   );
   await reached("fifty streams", 50);
+  await Promise.all(streams.map((one) => one.until("its first event", (text) => text.includes("data:"))));
   first.kill("SIGKILL");
   assert.equal((await first.end()).signal, "SIGKILL");
   for (const one of streams) {

@@ -6,7 +6,8 @@ import type { Upstream } from "../upstreams/upstream.ts";
  *
  * Invariants:
  *   H1. Whatever was taken is given back once: the endpoint by `leave` or `release`, the slot by `release`.
- *   H2. An engine that does not stop for a client that is gone keeps both until it is seen free (lingering).
+ *   H2. After an abort both come back when the connection is torn down and the engine had the time to see it.
+ *   H3. An engine that does not stop for a client that is gone keeps both until it is seen free (lingering).
  */
 export class SlotHold {
   readonly #upstream: Upstream;
@@ -52,6 +53,11 @@ export class SlotHold {
       this.#upstream.linger(held ? this.#id : null, endpoint, this.#call);
       return;
     }
+    if (aborted && endpoint !== null) afterTheEngineSawIt(() => this.#giveBack(endpoint, held));
+    else this.#giveBack(endpoint, held);
+  }
+
+  #giveBack(endpoint: Endpoint | null, held: boolean): void {
     if (endpoint !== null) this.#upstream.leaveEndpoint(endpoint, this.#call);
     if (held) this.#upstream.endSlot(this.#id);
   }
@@ -60,4 +66,12 @@ export class SlotHold {
     const stops = this.#upstream.adapter.stopsAbandoned;
     return aborted && !(this.#streamed ? stops.streamed : stops.nonStreamed);
   }
+}
+
+/**
+ * The connection's end is on its way to the engine, and the next request may take another connection and come with it: an engine
+ * with one slot would see two requests at once. Two turns of the event loop are enough for an engine that is as fast as we are.
+ */
+function afterTheEngineSawIt(giveBack: () => void): void {
+  setImmediate(() => setImmediate(giveBack));
 }
