@@ -115,6 +115,26 @@ test("the script does what the model does, after any sequence of requests and at
   );
 });
 
+test("leases that the server threw away by themselves count as an emptied store, not as free slots [20.S3 80.R4]", async () => {
+  const store = new RedisSlots(link, subscriber);
+  const wants = ["x", "y"].map((id) => ({ id, rank: 0 as const, goesFirst: false, endpoints: [0] }));
+  const first = await store.ask("evicted", aRequest({ slots: 2, wants }), false);
+  assert.ok(first.kind === "done" && first.granted.length === 2);
+  await admin.del("{t:evicted}:leases");
+  const more = aRequest({ boot: first.boot, nonce: "second", slots: 2, wants: [{ ...wants[0]!, id: "z" }] });
+  assert.equal((await store.ask("evicted", more, false)).kind, "reset");
+  const renew = ["x", "y"].map((id) => ({ id, batch: false, endpoint: 0, movedFrom: -1 }));
+  const told = await store.ask("evicted", { ...more, reassert: true, renew }, false);
+  assert.deepEqual(told.kind === "done" && [told.boot, told.inUse, told.granted], ["second", 2, []]);
+  const other = aRequest({ gateway: "b", boot: first.boot, nonce: "third", slots: 2 });
+  assert.deepEqual((await store.ask("evicted", other, false)).kind, "reset");
+  // Given back in the ordinary way there is nothing left, and nothing is missing.
+  const release = ["x", "y"].map((id) => ({ id, endpoints: [0] }));
+  await store.ask("evicted", { ...more, boot: "second", wants: [], release }, false);
+  const after = await store.ask("evicted", { ...more, boot: "second", wants }, false);
+  assert.ok(after.kind === "done" && after.granted.length === 2);
+});
+
 test("every key has an end, stands under the prefix with one hash tag for each upstream, and a cluster takes the script [20.S7]", async () => {
   await admin.flushall();
   const store = new RedisSlots(link, subscriber);

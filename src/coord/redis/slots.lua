@@ -6,7 +6,7 @@
 -- KEYS[2]  those of them that are batch
 -- KEYS[3]  who waits: hash, gateway -> JSON {e: expiry, r: per rank {n: how many, h: since when, f: one of
 --          them goes first, t: endpoint tokens}}
--- KEYS[4]  "nonce|time it was made": absent when the store has been emptied
+-- KEYS[4]  "nonce|time it was made|expiry of the last lease, or 0": absent when the store has been emptied
 -- KEYS[5]  gateways that have told what runs: sorted set, gateway -> when it is taken to be gone
 -- KEYS[6…] per endpoint of the request, in its order: sorted set like KEYS[1]
 -- ARGV[1]  the request, JSON; decide/coordination/slot-request.ts describes its members
@@ -24,17 +24,19 @@ if ask.notAfter > 0 and now > ask.notAfter then return {"late", text(now)} end
 local ALL, BATCH, WAIT, BOOT, HERE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local FIRST = 5
 local endpoints = #KEYS - FIRST
-local boot, created
+local boot, created, last
 local stored = redis.call("GET", BOOT)
 if stored then
-  boot, created = string.match(stored, "^(.*)|(%d+)$")
+  boot, created, last = string.match(stored, "^(.*)|(%d+)|(%d+)$")
+  -- A server that evicts may throw away the leases and keep this: as bad as an emptied one.
+  if tonumber(last) > now and redis.call("EXISTS", ALL) == 0 then stored = false end
+end
+if stored then
   if boot ~= ask.boot and ask.boot ~= "" and not ask.reassert then return {"reset", text(now), boot} end
 else
   if ask.boot ~= "" and not ask.reassert then return {"reset", text(now), ""} end
   boot, created = ask.nonce, ask.settled and "0" or text(now)
-  redis.call("SET", BOOT, boot .. "|" .. created)
 end
-redis.call("PEXPIRE", BOOT, ask.bootTtlMs)
 
 -- The dead leave by themselves.
 for key = 1, #KEYS do
@@ -198,6 +200,9 @@ if free > 0 and #others > 0 then
   end
   if #names > 0 then redis.call("PUBLISH", ARGV[2], table.concat(names, ",")) end
 end
+
+local newest = redis.call("ZREVRANGE", ALL, 0, 0, "WITHSCORES")[2]
+redis.call("SET", BOOT, boot .. "|" .. created .. "|" .. (newest and text(tonumber(newest)) or "0"), "PX", ask.bootTtlMs)
 
 -- Longer than any lease, whoever gave it: gateways may differ in `ttlMs` for a while.
 local keyTtl = ask.keyTtlMs
