@@ -3,7 +3,7 @@ import type { VirtualClock } from "../../../src/testing/virtual-clock.ts";
 // A gateway whose time is told and whose sockets are real. What is on the way between sockets of this one process arrives
 // within a few turns of its event loop, however slow the machine is, so a step of virtual time waits for turns, not for time.
 
-const TURNS = 12;
+const TURNS = 40;
 const STEP_MS = 500;
 
 export async function turns(count = TURNS): Promise<void> {
