@@ -5,6 +5,11 @@ import { join } from "node:path";
 
 const SOAKS = {
   sharing: { files: ["src/coord/slot-sharing-faults.test.ts"], env: { SIM_COUNT: "2000" } },
+  store: {
+    files: ["src/control/store/postgres-faults.test.ts", "src/control/store/sqlite-faults.test.ts"],
+    env: { SOAK: "1" },
+  },
+  takeover: { files: ["test/e2e/control-takeover.test.ts"], env: { SOAK: "1" } },
   gateways: { files: ["test/e2e/coordination-processes.test.ts"], env: { SOAK: "1" } },
 };
 

@@ -36,7 +36,7 @@ class FakeStore {
 }
 
 let made = 0;
-const open = (store: FakeStore, path = join(folder, `${(made += 1)}.spool`)) => ({
+const open = (store: FakeStore, path = join(folder, `${(made += 1)}`, "events.spool")) => ({
   path,
   spool: new EventSpool({ store, path, clock: systemClock, log: silentLogger }),
 });

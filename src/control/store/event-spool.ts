@@ -1,4 +1,5 @@
-import { appendFile, readFile, rm, stat } from "node:fs/promises";
+import { appendFile, mkdir, readFile, rm, stat } from "node:fs/promises";
+import { dirname } from "node:path";
 import type { NewEvent } from "../../contract/control-event.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
@@ -113,6 +114,7 @@ export class EventSpool {
       );
       const text = events.map((event) => `${JSON.stringify(event)}\n`).join("");
       if (size + text.length > FILE_BYTES_MAX) throw new Error("the file is full");
+      await mkdir(dirname(path), { recursive: true, mode: 0o700 });
       await appendFile(path, text, { mode: 0o600 });
     } catch (error) {
       this.#lost += events.length;

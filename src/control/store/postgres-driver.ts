@@ -15,7 +15,9 @@ import {
  *       second later its connection is given up here too.
  *   P2. A connection on which anything went wrong is destroyed, never used again.
  *   P3. A transaction whose COMMIT was sent and not answered is told as unknown; before that nothing was applied.
- *   P4. The urgent connection is nobody else's, so that a renewal of the lease waits for no other query.
+ *   P4. A connection that died unnoticed in the pool costs no caller anything: where nothing can have been done on it, or what
+ *       was asked is safe to repeat, the next one is taken.
+ *   P5. The urgent connection is nobody else's, so that a renewal of the lease waits for no other query.
  */
 const POOL_WAIT_MS = 500;
 const STATEMENT_MS = 2_000;
@@ -60,19 +62,41 @@ export class PostgresDriver implements SqlDriver {
   }
 
   query(statement: Statement): Promise<readonly SqlRow[]> {
-    return withClient(this.#main, (client) => runAlone(client, statement));
+    return onLiveClient(this.#main, (client) => runAlone(client, statement));
   }
 
   transaction(steps: readonly Step[]): Promise<TransactionOutcome> {
-    return withClient(this.#main, (client) => transact(client, steps));
+    return onLiveClient(this.#main, (client) => transact(client, steps));
   }
 
   urgent(statement: Statement): Promise<readonly SqlRow[]> {
-    return withClient(this.#urgent, (client) => runAlone(client, statement));
+    return onLiveClient(this.#urgent, (client) => runAlone(client, statement));
   }
 
   async close(): Promise<void> {
     await Promise.all([this.#main.end(), this.#urgent.end()]);
+  }
+}
+
+/** Thrown by what may be done again on another connection. */
+class DeadConnection extends Error {
+  readonly fault: StoreFault;
+
+  constructor(fault: StoreFault) {
+    super(fault.message);
+    this.fault = fault;
+  }
+}
+
+async function onLiveClient<T>(pool: Pool, act: (client: PoolClient) => Promise<T>): Promise<T> {
+  for (let tries = 0; ; tries += 1) {
+    try {
+      return await withClient(pool, act);
+    } catch (error) {
+      if (!(error instanceof DeadConnection)) throw error;
+      // As many as the pool may hold can be dead at once.
+      if (tries === CONNECTIONS_MAX) throw error.fault;
+    }
   }
 }
 
@@ -105,9 +129,10 @@ async function runAlone(client: PoolClient, statement: Statement): Promise<reado
   try {
     return await rowsOf(client, statement);
   } catch (error) {
-    // Alone, a statement commits itself: without the server's own word nobody knows. FATAL speaks of the connection.
+    // Alone, a statement commits itself: without the server's own word nobody knows.
     const told = error instanceof DatabaseError && error.severity !== "FATAL";
-    throw faultOf(error, told ? "no" : "unknown");
+    const fault = faultOf(error, told ? "no" : "unknown");
+    throw isDead(error) ? new DeadConnection(fault) : fault;
   }
 }
 
@@ -115,6 +140,10 @@ async function transact(client: PoolClient, steps: readonly Step[]): Promise<Tra
   const rows: (readonly SqlRow[])[] = [];
   try {
     await client.query("BEGIN");
+  } catch (error) {
+    throw isDead(error) ? new DeadConnection(faultOf(error, "no")) : faultOf(error, "no");
+  }
+  try {
     for (const [index, step] of steps.entries()) {
       const found = await rowsOf(client, step);
       if (step.guard === true && found.length === 0) {
@@ -141,6 +170,12 @@ function faultOf(error: unknown, applied: "no" | "unknown"): StoreFault {
   const conflict = error instanceof DatabaseError && CONFLICTS.includes(error.code ?? "");
   return new StoreFault(messageOf(error), { applied, conflict, cause: error });
 }
+
+/** FATAL speaks of the connection. A server that was too slow is not asked again at once. */
+const isDead = (error: unknown): boolean =>
+  error instanceof DatabaseError
+    ? error.severity === "FATAL"
+    : !(error instanceof Error && /timeout/i.test(error.message));
 
 /** A server's own words, or how the connection failed; never the address, which may hold a password. */
 function messageOf(error: unknown): string {

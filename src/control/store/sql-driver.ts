@@ -25,9 +25,10 @@ export type TransactionOutcome =
  */
 export interface SqlDriver {
   readonly dialect: "sqlite" | "postgres";
+  /** Must be safe to repeat, as a reading is: a connection that turns out to be dead is replaced under way. */
   query(statement: Statement): Promise<readonly SqlRow[]>;
   transaction(steps: readonly Step[]): Promise<TransactionOutcome>;
-  /** One statement on a connection of its own: never behind the others. */
+  /** The same on a connection of its own: never behind the others. */
   urgent(statement: Statement): Promise<readonly SqlRow[]>;
   close(): Promise<void>;
 }
