@@ -1,3 +1,5 @@
+import type { z } from "zod";
+import { catalogFile } from "../contract/catalog-schema.ts";
 import { configFile } from "../contract/config-schema.ts";
 import { renderMetricsReference } from "../contract/metric-names.ts";
 import { listFields } from "../contract/schema-fields.ts";
@@ -14,6 +16,7 @@ export interface ReferencePage {
 const GENERATED = "<!-- Made by `npm run docs` from the code; changes here are lost. -->\n\n";
 
 export const referencePages = (): readonly ReferencePage[] => [
+  { file: "catalog.md", text: renderCatalogPage() },
   { file: "config.md", text: renderConfigPage() },
   { file: "errors.md", text: renderErrorsPage() },
   { file: "metrics.md", text: GENERATED + renderMetricsReference() },
@@ -21,9 +24,10 @@ export const referencePages = (): readonly ReferencePage[] => [
 
 const cell = (text: string): string => text.replaceAll("|", "\\|").replaceAll("\n", " ");
 
-export function renderConfigPage(): string {
+/** A table for each mapping of the schema, with a row for each of its keys. */
+function renderKeys(schema: z.core.$ZodType): string {
   const groups = new Map<string, Field[]>();
-  for (const field of listFields(configFile)) {
+  for (const field of listFields(schema)) {
     const parent = field.path.slice(0, Math.max(0, field.path.length - field.key.length - 1));
     // A mapping that only groups keys has its keys as rows of its own section.
     groups.set(parent, [...(groups.get(parent) ?? []), field]);
@@ -35,6 +39,18 @@ export function renderConfigPage(): string {
     );
     return `## ${parent === "" ? "Top level" : `\`${parent}\``}\n\n| key | value | default | meaning |\n| --- | --- | --- | --- |\n${rows.join("\n")}\n`;
   });
+  return sections.join("\n");
+}
+
+export const renderCatalogPage = (): string => `${GENERATED}# Catalog
+
+Every key of a catalog file. What they mean together: [the catalog](../concepts/catalog.md). \`yardmaster ctl catalog check FILE\` lists every
+mistake with its place. YAML 1.2, as in the configuration, but a catalog may not refer to environment variables: \`\${…}\` is a mistake, and
+\`$\${\` a plain \`\${\`. JSON is read as well.
+
+${renderKeys(catalogFile)}`;
+
+export function renderConfigPage(): string {
   return `${GENERATED}# Configuration
 
 One YAML file, \`yardmaster.yaml\`; \`--config FILE\` names another. YAML 1.2: only \`true\` and \`false\` are truth values. An unknown key, a
@@ -49,7 +65,7 @@ The file is read again when it changes and on SIGHUP. A valid one is in force fo
 a log line, and the old one stays. \`listen\`, \`data_dir\`, \`coordination\`, \`redis_url\`, \`coordination_timeout_ms\`, \`lease_ttl_s\`, \`key_prefix\`, \`database_url\`, \`client_server\`, \`upstream_client\`, \`otel\`, \`audit\`,
 \`http.headers_timeout_s\` and \`http.keep_alive_s\` wait for the next start.
 
-${sections.join("\n")}`;
+${renderKeys(configFile)}`;
 }
 
 function renderDefault(field: Field): string {
