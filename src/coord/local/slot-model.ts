@@ -60,8 +60,10 @@ export class SlotModel {
     if (!known) return { kind: "reset", now, boot: this.#boot?.nonce ?? "" };
     this.#boot ??= { nonce: request.nonce, createdAt: request.settled ? 0 : now, expiry: 0 };
     this.#boot.expiry = now + BOOT_TTL_MS;
-    for (const [gateway, expiry] of this.#here) if (expiry <= now) this.#here.delete(gateway);
-    this.#here.set(request.gateway, now + request.ttlMs);
+    if (request.wants.length === 0) {
+      for (const [gateway, expiry] of this.#here) if (expiry <= now) this.#here.delete(gateway);
+      this.#here.set(request.gateway, now + request.ttlMs);
+    }
     return new Step(this.#setsOf(request, now), this.#waiting, request, now).run(this.#boot, this.#here.size, tell);
   }
 

@@ -37,11 +37,12 @@ else
   if ask.boot ~= "" and not ask.reassert then return {"reset", text(now), ""} end
   boot, created = ask.nonce, ask.settled and "0" or text(now)
 end
+-- Every gateway asks for nothing now and then, to renew what it holds: often enough for what is to be kept alive.
+local renews = #ask.wants == 0
 
--- The dead leave by themselves.
-for key = 1, #KEYS do
-  if key ~= 3 and key ~= 4 then redis.call("ZREMRANGEBYSCORE", KEYS[key], "-inf", now) end
-end
+-- The dead leave by themselves. A lease of batch stands in both sets with one time.
+if redis.call("ZREMRANGEBYSCORE", ALL, "-inf", now) > 0 then redis.call("ZREMRANGEBYSCORE", BATCH, "-inf", now) end
+for at = 1, endpoints do redis.call("ZREMRANGEBYSCORE", KEYS[FIRST + at], "-inf", now) end
 for _, lease in ipairs(ask.release) do
   redis.call("ZREM", ALL, lease[1])
   redis.call("ZREM", BATCH, lease[1])
@@ -49,14 +50,21 @@ for _, lease in ipairs(ask.release) do
 end
 
 local expiry = now + ask.ttlMs
-redis.call("ZADD", HERE, expiry, ask.gateway)
+if renews then
+  redis.call("ZREMRANGEBYSCORE", HERE, "-inf", now)
+  redis.call("ZADD", HERE, expiry, ask.gateway)
+end
 local used, batchUsed, usedAt = redis.call("ZCARD", ALL), redis.call("ZCARD", BATCH), {}
 for at = 1, endpoints do usedAt[at] = redis.call("ZCARD", KEYS[FIRST + at]) end
+-- A key that begins to be gets its time to live with its first member; the others when something is renewed.
+local began = {all = used == 0, batch = batchUsed == 0}
+for at = 1, endpoints do began[at] = usedAt[at] == 0 end
 local function put(id, batch, at)
-  if redis.call("ZADD", ALL, expiry, id) == 1 then used = used + 1 end
+  local new = redis.call("ZADD", ALL, expiry, id) == 1
+  if new then used = used + 1 end
   if batch then
     if redis.call("ZADD", BATCH, expiry, id) == 1 then batchUsed = batchUsed + 1 end
-  elseif redis.call("ZREM", BATCH, id) == 1 then
+  elseif not new and batchUsed > 0 and redis.call("ZREM", BATCH, id) == 1 then
     batchUsed = batchUsed - 1
   end
   if redis.call("ZADD", KEYS[FIRST + at], expiry, id) == 1 then usedAt[at] = usedAt[at] + 1 end
@@ -75,7 +83,7 @@ for _, lease in ipairs(ask.renew) do
 end
 
 -- Who else waits.
-local others = {}
+local others, known = {}, false
 local entries = redis.call("HGETALL", WAIT)
 for i = 1, #entries, 2 do
   if entries[i] ~= ask.gateway then
@@ -85,6 +93,8 @@ for i = 1, #entries, 2 do
     else
       redis.call("HDEL", WAIT, entries[i])
     end
+  else
+    known = true
   end
 end
 table.sort(others, function(a, b) return a.gateway < b.gateway end)
@@ -167,7 +177,7 @@ for rank = 1, 3 do
 end
 if waits then
   redis.call("HSET", WAIT, ask.gateway, cjson.encode({e = now + ask.waitingTtlMs, r = mine}))
-else
+elseif known then
   redis.call("HDEL", WAIT, ask.gateway)
 end
 
@@ -206,11 +216,13 @@ redis.call("SET", BOOT, boot .. "|" .. created .. "|" .. (newest and text(tonumb
 
 -- Longer than any lease, whoever gave it: gateways may differ in `ttlMs` for a while.
 local keyTtl = ask.keyTtlMs
-redis.call("PEXPIRE", ALL, keyTtl)
-redis.call("PEXPIRE", BATCH, keyTtl)
-redis.call("PEXPIRE", HERE, keyTtl)
-redis.call("PEXPIRE", WAIT, 4 * ask.waitingTtlMs)
-for at = 1, endpoints do redis.call("PEXPIRE", KEYS[FIRST + at], keyTtl) end
+if renews then redis.call("PEXPIRE", HERE, keyTtl) end
+if (renews or began.all) and used > 0 then redis.call("PEXPIRE", ALL, keyTtl) end
+if (renews or began.batch) and batchUsed > 0 then redis.call("PEXPIRE", BATCH, keyTtl) end
+for at = 1, endpoints do
+  if (renews or began[at]) and usedAt[at] > 0 then redis.call("PEXPIRE", KEYS[FIRST + at], keyTtl) end
+end
+if waits then redis.call("PEXPIRE", WAIT, 4 * ask.waitingTtlMs) end
 
 local crowded, gateways = {0, 0, 0}, {0, 0, 0}
 for rank = 1, 3 do

@@ -456,6 +456,7 @@ export class Upstream implements Room {
       this.#seekers.delete(seeker.id);
       seeker.onExpired(why, now - seeker.askedAt, AWAY_MS);
     }
+    this.sharer?.changed();
     this.#handOut(now);
   }
 
