@@ -40,8 +40,9 @@ end
 -- Every gateway asks for nothing now and then, to renew what it holds: often enough for what is to be kept alive.
 local renews = #ask.wants == 0
 
--- The dead leave by themselves. A lease of batch stands in both sets with one time.
-if redis.call("ZREMRANGEBYSCORE", ALL, "-inf", now) > 0 then redis.call("ZREMRANGEBYSCORE", BATCH, "-inf", now) end
+-- The dead leave by themselves. A lease of batch stands in both sets with one time, unless one of the sets was evicted.
+local lapsed = redis.call("ZREMRANGEBYSCORE", ALL, "-inf", now)
+if lapsed > 0 or renews then redis.call("ZREMRANGEBYSCORE", BATCH, "-inf", now) end
 for at = 1, endpoints do redis.call("ZREMRANGEBYSCORE", KEYS[FIRST + at], "-inf", now) end
 for _, lease in ipairs(ask.release) do
   redis.call("ZREM", ALL, lease[1])
