@@ -156,7 +156,8 @@ test("a killed gateway's slots are taken by who waits at another one lease later
   const answers = await Promise.all(waiting);
   const tookMs = systemClock.mono() - from;
   assert.ok(answers.every(({ status, whole }) => status === 200 && whole));
-  assert.ok(tookMs <= TTL_S * 1_000 + 2_000, `${tookMs} ms`);
+  // The soak has a quiet machine and the real lease.
+  assert.ok(tookMs <= TTL_S * 1_000 + (SOAK ? 1_000 : 8_000), `${tookMs} ms`);
   assert.ok(peakOf(engine.ledger().entries) <= 4);
 });
 
