@@ -336,7 +336,9 @@ export class Gateway {
   async stop(hurry: AbortSignal): Promise<void> {
     const { clock, log } = this.#options;
     this.#draining = true;
-    log.info("gateway.draining", { running: this.#calls.size, drain_s: this.#config.drainMs / 1000 });
+    // A start that failed says so by itself: there was nothing to drain.
+    const served = this.#address !== "";
+    if (served) log.info("gateway.draining", { running: this.#calls.size, drain_s: this.#config.drainMs / 1000 });
     const handedBack = this.#jobs?.stop(hurry);
     this.#registry.drain();
     this.#edge.closeIdle();
@@ -364,7 +366,7 @@ export class Gateway {
     await this.#replays.close();
     await Promise.all([this.#audit.close(), this.#tracer.close()]);
     this.#coordination.close();
-    log.info("gateway.stopped", { cut });
+    if (served) log.info("gateway.stopped", { cut });
   }
 }
 
