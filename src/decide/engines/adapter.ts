@@ -1,16 +1,7 @@
+import type { EngineName } from "../../contract/gateway-config.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { JsonObject } from "../http/token-usage.ts";
 import type { Sample } from "../telemetry/prometheus-text.ts";
-
-export type EngineName =
-  | "vllm"
-  | "sglang"
-  | "llama.cpp"
-  | "tei"
-  | "ollama"
-  | "document-intelligence"
-  | "ocr"
-  | "generic";
 
 /** What an engine reports of itself. A field is `undefined` when its page does not name it: never zero, never guessed. */
 export interface EngineLoad {

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { REQUEST_CLASSES } from "../../contract/request-class.ts";
 import { parseMetricsText, type Sample } from "../telemetry/prometheus-text.ts";
-import { NO_LOAD, type EngineErrorKind, type EngineLoad, type EngineName, type HealthReading } from "./adapter.ts";
+import type { EngineName } from "../../contract/gateway-config.ts";
+import { NO_LOAD, type EngineErrorKind, type EngineLoad, type HealthReading } from "./adapter.ts";
 import { adapterFor, ENGINES } from "./engines.ts";
 
 function samplesOf(page: string): readonly Sample[] {

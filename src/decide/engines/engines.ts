@@ -1,4 +1,5 @@
-import type { EngineAdapter, EngineName } from "./adapter.ts";
+import type { EngineName } from "../../contract/gateway-config.ts";
+import type { EngineAdapter } from "./adapter.ts";
 import { documentIntelligence, ocr } from "./documents.ts";
 import { generic } from "./generic.ts";
 import { llamaCpp } from "./llama-cpp.ts";
