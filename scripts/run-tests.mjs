@@ -8,7 +8,7 @@ const NODE_MAJOR_MIN = 24;
 /** Two cores are the smallest machine the tests are made for; more files at once only slow down those that measure nothing. */
 const FILES_AT_ONCE = 2;
 /** A test that hangs ends the run instead of a person's patience. */
-const TEST_MS_MAX = 600_000;
+const TEST_MS_MAX = 300_000;
 const EVERYTHING = ["src/**/*.test.ts", "test/**/*.test.ts"];
 
 if (Number(process.versions.node.split(".")[0]) < NODE_MAJOR_MIN) {

@@ -39,13 +39,15 @@ const CALLBACKS_MAX = 16;
  * Invariants:
  *   M1. One look at a time; a change that comes during a look is looked at once more after it.
  *   M2. Never more jobs of a class with an upstream than that class has slots there, and one; never more than `heldMax`.
- *   M3. After `stop` nothing new is taken, and each claim has been handed back or has ended.
+ *   M3. After `stop` nothing new is taken, and each claim has been handed back or has ended, or is left to run out; no run waits for the
+ *       store any more.
  */
 export class JobManager {
   readonly #deps: JobManagerDeps;
   readonly #runs = new Map<string, JobRun>();
   readonly #upstreamOf = new Map<JobRun, Upstream>();
   readonly #listening: Disposable;
+  readonly #over = new AbortController();
   #timer: Timer | undefined;
   #looking: Promise<void> | null = null;
   #again = false;
@@ -82,6 +84,7 @@ export class JobManager {
       await Promise.all([...this.#runs.values()].map((run) => run.handBack()));
     })();
     await Promise.race([handedBack, over]);
+    this.#over.abort();
     this.#deps.callbacks.close();
   }
 
@@ -184,6 +187,7 @@ export class JobManager {
           this.#deps.log.warn("job.claim_lost", { job: id, why });
         },
         onVerdict: (verdict) => metrics.verdict(verdict),
+        over: this.#over.signal,
       },
       job,
     );

@@ -6,12 +6,15 @@ import { test } from "node:test";
 import type { AuditEvent } from "../../contract/audit-event.ts";
 import type { JobRecord } from "../../contract/job.ts";
 import { anAsk } from "../../coord/jobs/job-store.conformance.ts";
+import type { JobStore } from "../../coord/jobs/job-store.ts";
 import { openLocalJobStore } from "../../coord/local/local-job-store.ts";
 import type { JobAsk } from "../../decide/jobs/new-job.ts";
 import { systemClock } from "../../kernel/clock.ts";
 import { silentLogger } from "../../kernel/log.ts";
 import { seededRandom } from "../../kernel/random.ts";
+import { aJob } from "../../testing/a-job.ts";
 import { anAuditEvent } from "../../testing/an-audit-event.ts";
+import { within } from "../../testing/wait-for.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import type { InferenceHandler } from "../http/inference-handler.ts";
 import type { RequestContext } from "../http/request-context.ts";
@@ -27,6 +30,19 @@ interface Told {
   readonly audited: readonly AuditEvent[];
   readonly ended: readonly JobRecord[];
 }
+
+const RUN = {
+  clock: systemClock,
+  random: seededRandom(1),
+  log: silentLogger,
+  registry: {} as UpstreamRegistry,
+  resultBytesMax: () => 1_000,
+  limitsOf: () => ({ requestsPerMinute: null, tokensPerMinute: null, inFlightMax: null }),
+  claimMs: () => 30_000,
+  fanoutMax: () => 4,
+  onVerdict: () => {},
+  over: new AbortController().signal,
+};
 
 /** Runs one job once against an upstream that sheds batch work. */
 async function runShed(change: Partial<JobAsk>): Promise<Told> {
@@ -55,20 +71,12 @@ async function runShed(change: Partial<JobAsk>): Promise<Told> {
     assert.ok(job !== undefined);
     const run = new JobRun(
       {
-        clock: systemClock,
-        random: seededRandom(1),
-        log: silentLogger,
+        ...RUN,
         store,
-        registry: {} as UpstreamRegistry,
         inference,
         records,
-        resultBytesMax: () => 1_000,
-        limitsOf: () => ({ requestsPerMinute: null, tokensPerMinute: null, inFlightMax: null }),
-        claimMs: () => 30_000,
-        fanoutMax: () => 4,
         onEnded: (over) => void ended.push(over),
         onLost: () => assert.fail("the claim is held"),
-        onVerdict: () => {},
       },
       job,
     );
@@ -102,4 +110,29 @@ test("with on_shed: fail it fails with GPU_SATURATED, and is on record too [20.J
 test("parts that are refused for saturation put the whole job back [20.J9 20.J6]", async () => {
   const { job } = await runShed({ parts: 3 });
   assert.deepEqual([job.state, job.attempts, job.lastError?.code], ["queued", 0, "GPU_SATURATED"]);
+});
+
+test("a run whose store is away ends when the gateway no longer waits for it, and its claim runs out [20.J10 80.I9]", async () => {
+  const over = new AbortController();
+  const asked = Promise.withResolvers<void>();
+  const away = (): Promise<never> => {
+    asked.resolve();
+    return Promise.reject(new Error("the store is away"));
+  };
+  const run = new JobRun(
+    {
+      ...RUN,
+      over: over.signal,
+      store: { readBlob: away, change: away } as unknown as JobStore,
+      inference: {} as InferenceHandler,
+      records: new CallRecords({ record: () => {} } as unknown as AuditSink),
+      onEnded: () => assert.fail("no outcome was told"),
+      onLost: () => {},
+    },
+    aJob({ state: "running", attempts: 1 }),
+  );
+  await asked.promise;
+  const handedBack = run.handBack();
+  over.abort();
+  await within("the end of the run", handedBack);
 });

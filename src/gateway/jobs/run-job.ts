@@ -24,6 +24,8 @@ export interface JobRunDeps extends JobRunPorts {
   /** Another worker, or nobody, has the job now. */
   readonly onLost: (id: string, why: "stale" | "ended" | "unknown") => void;
   readonly onVerdict: (verdict: CallVerdict) => void;
+  /** Aborted when the gateway no longer waits for a store that is away: the claims run out by themselves. */
+  readonly over: AbortSignal;
 }
 
 /** Renewed at a third of its time: two renewals may fail before the claim is lost. */
@@ -191,15 +193,15 @@ export class JobRun {
 
   /** Undefined: the store stayed away for too long, or the claim was lost meanwhile. */
   async #withStore<T>(act: () => Promise<T>): Promise<T | undefined> {
-    const { clock, log } = this.#deps;
+    const { clock, log, over } = this.#deps;
     for (let attempt = 1; ; attempt += 1) {
       try {
         return await act();
       } catch (error) {
         const message = error instanceof Error ? error.message : String(error);
         if (attempt === 1) log.warn("job.store_away", { job: this.job.id, message });
-        if (attempt >= TELL_TRIES_MAX || this.#stopped === "lost") return undefined;
-        await clock.sleep(TELL_AGAIN_MS, NEVER);
+        if (attempt >= TELL_TRIES_MAX || this.#stopped === "lost" || over.aborted) return undefined;
+        await clock.sleep(TELL_AGAIN_MS, over).catch(() => {}); // Aborted: asked once more, and left.
       }
     }
   }
@@ -260,8 +262,6 @@ export class JobRun {
     this.#wake = null;
   }
 }
-
-const NEVER = new AbortController().signal;
 
 const stillOpen = (outcome: Extract<ChangeOutcome, { kind: "refused" }>): boolean => outcome.job.endedAt === null;
 
