@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { systemClock } from "../../src/kernel/clock.ts";
 import { seededRandom } from "../../src/kernel/random.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { parsePrometheus } from "../../src/testing/exposition-parser.ts";
 import { RawServer } from "../../src/testing/raw-server.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { aTask, call, startCall } from "./support/calls.ts";
 import { upstreamHealth } from "./support/health.ts";
 import { aChat } from "./support/raw-answers.ts";
@@ -21,15 +22,7 @@ async function withEngine(
   upstream: Record<string, unknown>,
   run: (gateway: TestGateway, engine: SimEngine) => Promise<void>,
 ): Promise<void> {
-  await using engine = await startSimEngine({
-    models: ["m"],
-    dialect: "llama.cpp",
-    slots: SLOTS,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  await using engine = await anEngine({ dialect: "llama.cpp", slots: SLOTS });
   const gateway = await startTestGateway({
     upstreams: [
       {

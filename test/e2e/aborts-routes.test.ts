@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { parsePrometheus } from "../../src/testing/exposition-parser.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { call, startCall, type CallAnswer, type CallOptions } from "./support/calls.ts";
 import { upstreamHealth } from "./support/health.ts";
 import { SIM_ROUTES, type SimRoute } from "./support/sim-routes.ts";
@@ -21,15 +21,7 @@ const KEY = "limited-0123456789abcdef0123456789abcdef";
 let engine: SimEngine;
 
 before(async () => {
-  engine = await startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 64,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine();
 });
 after(() => engine.close());
 

@@ -2,10 +2,11 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { systemClock } from "../../src/kernel/clock.ts";
 import { seededRandom } from "../../src/kernel/random.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
 import { RawServer, type RawCall } from "../../src/testing/raw-server.ts";
 import { parsePrometheus } from "../../src/testing/exposition-parser.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { aTask, call, startCall } from "./support/calls.ts";
 import { aChat, requestBytes } from "./support/raw-answers.ts";
 import { aChunk, aCompletion, aToken, jsonAnswer, SSE_HEAD, writeAsTaken } from "./support/raw-engine.ts";
@@ -186,15 +187,7 @@ async function allPoolsEmptyWithinASecond(gateway: TestGateway, engine: SimEngin
 
 let engine: SimEngine;
 before(async () => {
-  engine = await startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 64,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine();
 });
 after(() => engine.close());
 

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, test } from "node:test";
 import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { aTask, call, errorCodeOf, startCall, type CallAnswer } from "./support/calls.ts";
 import { waitingIn } from "./support/health.ts";
 import { entriesOf, peakOf } from "./support/ledger-check.ts";
@@ -14,15 +15,7 @@ import { startTestGateway, type TestGateway, type TestGatewayOptions } from "./s
 let engine: SimEngine;
 
 before(async () => {
-  engine = await startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 64,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine();
 });
 beforeEach(() => engine.resetLedger());
 after(() => engine.close());
@@ -251,15 +244,7 @@ test(
   "an endpoint that fails fast does not draw the load: it leaves rotation after a few calls, nearly all succeed, and it is probed by one call at a time [10.R5 10.R2]",
   { timeout: 90_000 },
   async () => {
-    await using broken = await startSimEngine({
-      models: ["m"],
-      dialect: "vllm",
-      slots: 64,
-      prefillTps: 0,
-      decodeTps: 0,
-      seed: 1,
-      clock: systemClock,
-    });
+    await using broken = await anEngine();
     broken.script({ do: { status: 503, body: { error: { message: "overloaded", type: "server_error", code: 503 } } } });
     await withGateway(
       { slots: 16, batch_max: 16, endpoints: [{ url: engine.url }, { url: broken.url }] },

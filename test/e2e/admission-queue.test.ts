@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, test } from "node:test";
 import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { aTask, call, errorCodeOf, startCall, type LiveCall } from "./support/calls.ts";
 import { upstreamHealth, waitingIn } from "./support/health.ts";
 import { heard, requestBytes } from "./support/raw-answers.ts";
@@ -14,15 +15,7 @@ import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 let engine: SimEngine;
 
 before(async () => {
-  engine = await startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 64,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine();
 });
 beforeEach(() => engine.resetLedger());
 after(() => engine.close());

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, test } from "node:test";
 import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { aTask, call, errorCodeOf, startCall } from "./support/calls.ts";
 import { upstreamHealth } from "./support/health.ts";
 import { entriesOf, median, peakOf } from "./support/ledger-check.ts";
@@ -14,15 +15,7 @@ import { startTestGateway, type TestGateway, type TestGatewayOptions } from "./s
 let engine: SimEngine;
 
 before(async () => {
-  engine = await startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 64,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine();
 });
 beforeEach(() => engine.resetLedger());
 after(() => engine.close());
@@ -98,15 +91,7 @@ test(
   "an engine never sees more than its slots, nor an upstream more than its own, under mixed classes, aborts and errors on two endpoints [10.A1 80.I3]",
   { timeout: 60_000 },
   async () => {
-    await using second = await startSimEngine({
-      models: ["m"],
-      dialect: "vllm",
-      slots: 64,
-      prefillTps: 0,
-      decodeTps: 0,
-      seed: 2,
-      clock: systemClock,
-    });
+    await using second = await anEngine({ seed: 2 });
     const endpoints = [
       { url: engine.url, slots: 4 },
       { url: second.url, slots: 3 },

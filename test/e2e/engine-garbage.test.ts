@@ -3,9 +3,9 @@ import { after, before, test } from "node:test";
 import fc from "fast-check";
 import { splitEvents } from "../../src/testing/sse-streams.ts";
 import { RawServer, type RawCall } from "../../src/testing/raw-server.ts";
-import { systemClock } from "../../src/kernel/clock.ts";
 import type { SimAction } from "../../src/sim-engine/script.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { aChat, ask, type HeardAnswer } from "./support/raw-answers.ts";
 import { aChunk, aCompletion, aFinish, aToken, DONE, jsonAnswer, LAST_CHUNK, SSE_HEAD } from "./support/raw-engine.ts";
 import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
@@ -26,15 +26,7 @@ const GARBAGE: readonly { readonly action: SimAction; readonly stream: boolean }
 
 before(async () => {
   engine = await RawServer.listen({ onCall: (call) => answer(call) });
-  sim = await startSimEngine({
-    models: GARBAGE.map((_, index) => `s${index}`),
-    dialect: "vllm",
-    slots: 16,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  sim = await anEngine({ models: GARBAGE.map((_, index) => `s${index}`), slots: 16 });
   for (const client of CLIENTS) {
     const common = {
       engine: "vllm",

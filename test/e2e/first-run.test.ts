@@ -5,9 +5,8 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
-import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { aTask, startCall } from "./support/calls.ts";
 import { configText, programFolder, reach, runProgram, RunningProgram } from "./support/program.ts";
 
@@ -116,15 +115,7 @@ test("the first configuration is valid as it is, and stays so when its example i
 });
 
 test("with upstreams in the file the demonstration engine serves nothing, and the printed line asks for a model of the file", async () => {
-  await using engine = await startSimEngine({
-    models: ["my-model"],
-    dialect: "vllm",
-    slots: 4,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  await using engine = await anEngine({ models: ["my-model"], slots: 4 });
   await using folder = await programFolder({
     upstreams: [{ id: "mine", models: ["my-model"], engine: "vllm", slots: 4, endpoints: [{ url: engine.url }] }],
   });
@@ -140,15 +131,7 @@ test("with upstreams in the file the demonstration engine serves nothing, and th
 });
 
 test("an upstream that is written into the file while up runs takes the demonstration engine's place without a restart", async () => {
-  await using engine = await startSimEngine({
-    models: ["my-model"],
-    dialect: "vllm",
-    slots: 4,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  await using engine = await anEngine({ models: ["my-model"], slots: 4 });
   await using folder = await programFolder({ upstreams: [] });
   await using program = runProgram(UP, { cwd: folder.path });
   const port = await program.ready();

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { headerOf, heard, parseAnswer, type HeardAnswer } from "./support/raw-answers.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
@@ -12,16 +12,7 @@ const CAP = 1024 * 1024;
 let engine: SimEngine;
 let gateway: TestGateway;
 before(async () => {
-  engine = await startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 8,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-    contextTokens: 10_000_000,
-  });
+  engine = await anEngine({ slots: 8, contextTokens: 10_000_000 });
   gateway = await startTestGateway({
     file: { max_body_bytes: CAP, max_buffered_bytes: 16 * CAP },
     upstreams: [{ id: "u", engine: "vllm", models: ["m"], slots: 8, endpoints: [{ url: engine.url }] }],

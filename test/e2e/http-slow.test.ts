@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { headerOf, parseAnswer } from "./support/raw-answers.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
@@ -14,15 +15,7 @@ const SLOW_CLIENTS = 300;
 let engine: SimEngine;
 let gateway: TestGateway;
 before(async () => {
-  engine = await startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 2_000,
-    prefillTps: 0,
-    decodeTps: 20,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine({ slots: 2_000, decodeTps: 20 });
   gateway = await startTestGateway({
     file: { http: LIMITS },
     upstreams: [{ id: "u", engine: "vllm", models: ["m"], slots: 2_000, endpoints: [{ url: engine.url }] }],

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { SMUGGLING_SHAPES } from "./support/smuggling-shapes.ts";
 import { parseAnswer, type ParsedAnswer } from "./support/raw-answers.ts";
 import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
@@ -10,15 +10,7 @@ import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 let engine: SimEngine;
 let gateway: TestGateway;
 before(async () => {
-  engine = await startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 8,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine({ slots: 8 });
   gateway = await startTestGateway({
     upstreams: [{ id: "u", engine: "vllm", models: ["m"], slots: 8, endpoints: [{ url: engine.url }] }],
   });

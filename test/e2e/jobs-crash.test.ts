@@ -7,9 +7,10 @@ import { after, before, beforeEach, test } from "node:test";
 import { stringify } from "yaml";
 import { systemClock } from "../../src/kernel/clock.ts";
 import { seededRandom } from "../../src/kernel/random.ts";
-import { startSimEngine, type LedgerEntry, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { LedgerEntry, SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { OwnRedis } from "../../src/testing/servers/redis-server.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { aChat, accepted, type ask, ended, jobOf } from "./support/jobs.ts";
 import { YardmasterProcess } from "./support/yardmaster-process.ts";
 
@@ -23,15 +24,7 @@ const JOBS = Number(process.env["JOB_CRASH_JOBS"] ?? 60);
 
 let engine: SimEngine;
 before(async () => {
-  engine = await startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 64,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine();
 });
 beforeEach(() => engine.resetLedger());
 after(() => engine.close());

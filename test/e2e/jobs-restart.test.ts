@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import { after, before, beforeEach, test } from "node:test";
 import { Redis } from "ioredis";
 import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { OwnRedis } from "../../src/testing/servers/redis-server.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { errorCodeOf } from "./support/calls.ts";
 import { aChat, aDataDir, accepted, ask, ended, jobOf, submit } from "./support/jobs.ts";
 import { entriesOf } from "./support/ledger-check.ts";
@@ -14,15 +15,7 @@ import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 let engine: SimEngine;
 before(async () => {
-  engine = await startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 64,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine();
 });
 beforeEach(() => engine.resetLedger());
 after(() => engine.close());

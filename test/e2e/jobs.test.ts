@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, test } from "node:test";
-import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { startRedis } from "../../src/testing/servers/redis-server.ts";
 import type { TestServer } from "../../src/testing/servers/server-process.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { call, errorCodeOf, startCall } from "./support/calls.ts";
 import { aChat, accepted, ask, ended, jobOf, submit } from "./support/jobs.ts";
 import { entriesOf, peakOf } from "./support/ledger-check.ts";
@@ -19,15 +19,7 @@ const OTHER = "CANARY-other-0123456789abcdef0123456789abcdef";
 
 before(async () => {
   redis = await startRedis();
-  engine = await startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 64,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine();
 });
 beforeEach(() => engine.resetLedger());
 after(async () => {

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Redis } from "ioredis";
 import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { OwnRedis } from "../../src/testing/servers/redis-server.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { aTask, call, errorCodeOf, startCall } from "./support/calls.ts";
 import { aChat, accepted, ask, ended, jobOf } from "./support/jobs.ts";
 import { reach } from "./support/program.ts";
@@ -17,15 +17,7 @@ const SWITCH_MS_MAX = 60_000;
 async function withWorld(
   use: (gateway: SupervisedGateway, at: ReturnType<typeof reach>, redis: Redis) => Promise<void>,
 ): Promise<void> {
-  await using engine = await startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 16,
-    prefillTps: 0,
-    decodeTps: 50,
-    seed: 1,
-    clock: systemClock,
-  });
+  await using engine = await anEngine({ slots: 16, decodeTps: 50 });
   await using server = await OwnRedis.start();
   await using gateway = await SupervisedGateway.start({
     redis_url: server.url,

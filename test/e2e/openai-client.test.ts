@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
-import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 let engine: SimEngine;
@@ -12,15 +12,7 @@ let gateway: TestGateway;
 let openai: OpenAI;
 
 before(async () => {
-  engine = await startSimEngine({
-    models: ["sim-model"],
-    dialect: "vllm",
-    slots: 4,
-    prefillTps: 100_000,
-    decodeTps: 200,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine({ models: ["sim-model"], slots: 4, prefillTps: 100_000, decodeTps: 200 });
   gateway = await startTestGateway({
     upstreams: [{ id: "sim", engine: "vllm", models: ["sim-model"], slots: 4, endpoints: [{ url: engine.url }] }],
   });

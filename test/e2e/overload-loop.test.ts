@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { asMono, systemClock, type Clock, type MonoMs } from "../../src/kernel/clock.ts";
-import { startSimEngine } from "../../src/sim-engine/sim-engine.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { aTask, call, errorCodeOf } from "./support/calls.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { startTestGateway } from "./support/test-gateway.ts";
@@ -27,15 +27,7 @@ test(
   "a gateway whose event loop falls behind refuses batch with Retry-After before it reads a body, serves people on, and takes batch again when it has caught up [80.C24 80.C19]",
   { timeout: 60_000 },
   async () => {
-    await using engine = await startSimEngine({
-      models: ["m"],
-      dialect: "vllm",
-      slots: 8,
-      prefillTps: 0,
-      decodeTps: 0,
-      seed: 1,
-      clock: systemClock,
-    });
+    await using engine = await anEngine({ slots: 8 });
     const clock = new FastClock();
     const gateway = await startTestGateway({
       clock,

@@ -3,9 +3,9 @@ import { test } from "node:test";
 import type { AuditPage } from "../../src/contract/audit-event.ts";
 import type { RequestClass } from "../../src/contract/request-class.ts";
 import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { parsePrometheus } from "../../src/testing/exposition-parser.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { aTask, call, errorCodeOf, startCall, type CallAnswer } from "./support/calls.ts";
 import { type HealthPage, upstreamHealth } from "./support/health.ts";
 import { entriesOf, median, peakOf, quantile } from "./support/ledger-check.ts";
@@ -77,15 +77,7 @@ test(
     const slots = 8;
     const holdMs = 500;
     const capacity = (slots * 1_000) / holdMs;
-    await using engine = await startSimEngine({
-      models: ["m"],
-      dialect: "vllm",
-      slots: 64,
-      prefillTps: 0,
-      decodeTps: 0,
-      seed: 1,
-      clock: systemClock,
-    });
+    await using engine = await anEngine();
     const upstream = {
       slots,
       batch_max: 6,
@@ -162,15 +154,7 @@ test(
   "with three hundred streams running, and large prompts coming in, the gateway answers its health page and small calls without a pause [80.G7 80.C24]",
   { timeout: 120_000 * TIMES },
   async () => {
-    await using engine = await startSimEngine({
-      models: ["m"],
-      dialect: "vllm",
-      slots: 600,
-      prefillTps: 0,
-      decodeTps: 0,
-      seed: 1,
-      clock: systemClock,
-    });
+    await using engine = await anEngine({ slots: 600 });
     await withProcess({ slots: 500, batch_max: 500, endpoints: [{ url: engine.url }] }, async (gateway) => {
       const streams = Array.from({ length: 300 }, () =>
         startCall(gateway.to, { body: aTask({ tokens: 100_000, delayBetweenMs: 200 }) }),

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { AuditPage, AuditRecord } from "../../src/contract/audit-event.ts";
-import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { aTask, startCall } from "./support/calls.ts";
 import { OPERATOR_KEY, programFolder, reach, runProgram } from "./support/program.ts";
 
@@ -12,15 +12,7 @@ import { OPERATOR_KEY, programFolder, reach, runProgram } from "./support/progra
 let engine: SimEngine;
 
 before(async () => {
-  engine = await startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 256,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine({ slots: 256 });
 });
 after(() => engine.close());
 

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { FaultProxy } from "../../src/testing/fault-proxy.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { onlyUpstream } from "./support/health.ts";
 import { aTask, call, errorCodeOf, startCall, type CallAnswer } from "./support/calls.ts";
 import { peakOf } from "./support/ledger-check.ts";
@@ -16,16 +17,7 @@ import type { ShownEndpoint } from "./support/health.ts";
 // configuration.
 
 const sim = (seed: number, port?: number): Promise<SimEngine> =>
-  startSimEngine({
-    models: ["m", "n", "alias"],
-    dialect: "vllm",
-    slots: 64,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed,
-    clock: systemClock,
-    ...(port === undefined ? {} : { port }),
-  });
+  anEngine({ models: ["m", "n", "alias"], seed, ...(port === undefined ? {} : { port }) });
 
 const upstream = (urls: readonly string[], more: Record<string, unknown> = {}): Record<string, unknown> => ({
   id: "u",

@@ -5,8 +5,9 @@ import { Agent, request } from "node:http";
 import { join } from "node:path";
 import { after, before, beforeEach, test } from "node:test";
 import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { aTask, errorCodeOf, startCall, type CallAnswer, type LiveCall } from "./support/calls.ts";
 import {
   CLIENT_KEY,
@@ -24,15 +25,7 @@ import {
 let engine: SimEngine;
 
 before(async () => {
-  engine = await startSimEngine({
-    models: ["m", "n"],
-    dialect: "vllm",
-    slots: 64,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine({ models: ["m", "n"] });
 });
 beforeEach(() => engine.resetLedger());
 after(() => engine.close());

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { createServer } from "node:net";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
-import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { onlyUpstream } from "./support/health.ts";
 import { aTask, call, errorCodeOf } from "./support/calls.ts";
 import { startPagedEngine } from "./support/paged-engine.ts";
@@ -13,16 +13,7 @@ import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 // Names with several addresses, engines that are not there yet, and engines of which nothing but POST works.
 
 const sim = (options: { readonly host?: string; readonly port?: number } = {}): Promise<SimEngine> =>
-  startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 16,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-    ...options,
-  });
+  anEngine({ slots: 16, ...options });
 
 async function withGateway(
   upstreams: readonly Record<string, unknown>[],
@@ -125,16 +116,7 @@ test(
         20_000,
       );
       assert.equal(await statusOf(gateway, "/healthz"), 200);
-      await using engine = await startSimEngine({
-        models: ["a"],
-        dialect: "vllm",
-        slots: 4,
-        prefillTps: 0,
-        decodeTps: 0,
-        seed: 1,
-        clock: systemClock,
-        port,
-      });
+      await using engine = await anEngine({ models: ["a"], slots: 4, port });
       await eventually(
         "it is picked up",
         () => statusOf(gateway, "/readyz"),

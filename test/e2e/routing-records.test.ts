@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
-import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { onlyUpstream } from "./support/health.ts";
 import { aTask, call, startCall } from "./support/calls.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
@@ -11,16 +11,7 @@ import { startTestGateway, type TestGateway, type TestGatewayOptions } from "./s
 
 // What is kept of each request: one audit event, and one span where a collector is named.
 
-const sim = (): Promise<SimEngine> =>
-  startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 16,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+const sim = (): Promise<SimEngine> => anEngine({ slots: 16 });
 
 async function withGateway(options: TestGatewayOptions, run: (gateway: TestGateway) => Promise<void>): Promise<void> {
   const gateway = await startTestGateway(options);

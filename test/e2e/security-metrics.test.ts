@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { parseOpenMetrics, parsePrometheus } from "../../src/testing/exposition-parser.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 /** Names that an operator may write into the file, each with something that a page, a log or a terminal may choke on. */
@@ -28,15 +28,7 @@ const NAMES = [
 let engine: SimEngine;
 let gateway: TestGateway;
 before(async () => {
-  engine = await startSimEngine({
-    models: NAMES,
-    dialect: "vllm",
-    slots: 8,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine({ models: NAMES, slots: 8 });
   gateway = await startTestGateway({
     file: { metrics: { public: false } },
     upstreams: [{ id: "u", engine: "vllm", models: NAMES, slots: 8, endpoints: [{ url: engine.url }] }],

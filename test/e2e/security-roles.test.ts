@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { ROLES } from "../../src/contract/roles.ts";
 import { ROUTES, type Route } from "../../src/gateway/http/routes.ts";
-import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { headerOf, heard, type HeardAnswer } from "./support/raw-answers.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
@@ -18,15 +18,7 @@ let engine: SimEngine;
 let gateway: TestGateway;
 let revoked: string;
 before(async () => {
-  engine = await startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 8,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+  engine = await anEngine({ slots: 8 });
   gateway = await startTestGateway({
     file: FILE,
     keys: [

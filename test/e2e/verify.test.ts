@@ -6,12 +6,12 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { dispatch } from "../../src/cli/dispatch.ts";
 import { ctlVerify } from "../../src/cli/ctl-verify.ts";
-import { systemClock } from "../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { captureIo } from "../../src/testing/capture-io.ts";
 import { freePort } from "../../src/testing/servers/server-process.ts";
 import { OwnRedis } from "../../src/testing/servers/redis-server.ts";
+import { anEngine } from "./support/an-engine.ts";
 import { CLIENT_KEY, OPERATOR_KEY } from "./support/program.ts";
 import { aTask, startCall } from "./support/calls.ts";
 import { onlyUpstream } from "./support/health.ts";
@@ -20,16 +20,7 @@ import { startTestGateway, type TestGateway, type TestGatewayOptions } from "./s
 
 // The acceptance sequence against real gateways: it passes where all is well, and each of its steps fails where it should.
 
-const startEngine = (): Promise<SimEngine> =>
-  startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 64,
-    prefillTps: 0,
-    decodeTps: 50,
-    seed: 1,
-    clock: systemClock,
-  });
+const startEngine = (): Promise<SimEngine> => anEngine({ decodeTps: 50 });
 const upstream = (engine: Pick<SimEngine, "url">, more: Record<string, unknown> = {}): Record<string, unknown> => ({
   id: "u",
   models: ["m"],

@@ -1,8 +1,8 @@
 import { Redis } from "ioredis";
-import { systemClock } from "../../../src/kernel/clock.ts";
-import { startSimEngine, type SimEngine } from "../../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../../src/sim-engine/sim-engine.ts";
 import { OwnRedis } from "../../../src/testing/servers/redis-server.ts";
 import { eventually } from "../../../src/testing/wait-for.ts";
+import { anEngine } from "./an-engine.ts";
 import { upstreamHealth, type UpstreamHealth } from "./health.ts";
 import { startTestGateway, type TestGateway } from "./test-gateway.ts";
 
@@ -66,16 +66,7 @@ export const sharedUpstream = (
   ...more,
 });
 
-export const roomyEngine = (): Promise<SimEngine> =>
-  startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 256,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed: 1,
-    clock: systemClock,
-  });
+export const roomyEngine = (): Promise<SimEngine> => anEngine({ slots: 256 });
 
 export async function withSharedWorld(
   options: SharedOptions,

@@ -1,5 +1,6 @@
-import { startSimEngine, type SimEngine } from "../../../src/sim-engine/sim-engine.ts";
+import type { SimEngine } from "../../../src/sim-engine/sim-engine.ts";
 import type { VirtualClock } from "../../../src/testing/virtual-clock.ts";
+import { anEngine } from "./an-engine.ts";
 import type { CallAnswer, LiveCall } from "./calls.ts";
 import type { ShownEndpoint } from "./health.ts";
 import { startTestGateway, type TestGateway } from "./test-gateway.ts";
@@ -45,16 +46,7 @@ export async function withVirtualWorld(
 }
 
 export const virtualSim = (clock: VirtualClock, seed: number, port?: number): Promise<SimEngine> =>
-  startSimEngine({
-    models: ["m"],
-    dialect: "vllm",
-    slots: 64,
-    prefillTps: 0,
-    decodeTps: 0,
-    seed,
-    clock,
-    ...(port === undefined ? {} : { port }),
-  });
+  anEngine({ seed, clock, ...(port === undefined ? {} : { port }) });
 
 export const upstreamOf = (
   engine: string,
