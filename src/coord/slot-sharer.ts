@@ -1,7 +1,7 @@
 import type { AdmissionPool } from "../decide/admission/admission-pool.ts";
 import { ALONE, type Elsewhere, type Gate } from "../decide/admission/gate.ts";
 import type { Rank } from "../decide/admission/ranks.ts";
-import type { BookEffects, BookEndpoint, BookLimits, BookView } from "../decide/coordination/book-view.ts";
+import type { BookEffects, BookEndpoint, BookFrame, BookLimits, BookView } from "../decide/coordination/book-view.ts";
 import { LeaseBook } from "../decide/coordination/lease-book.ts";
 import { asMono, type Clock, type MonoMs, type Timer } from "../kernel/clock.ts";
 import type { Logger } from "../kernel/log.ts";
@@ -138,14 +138,18 @@ export class SlotSharer implements Gate {
 
   // Inside
 
+  #frame(): BookFrame {
+    return { limits: this.#upstream.limits(), store: this.#ports.watch.view() };
+  }
+
+  /** Goes through the queue: for requests alone. */
   #view(now: MonoMs): BookView {
     const upstream = this.#upstream;
     return {
-      limits: upstream.limits(),
+      ...this.#frame(),
       waiting: upstream.pool.gateWaiting(now),
       slotsOf: (endpoint) => upstream.slotsOf(endpoint),
       plan: (group, count) => upstream.plan(group, count),
-      store: this.#ports.watch.view(),
     };
   }
 
@@ -160,9 +164,9 @@ export class SlotSharer implements Gate {
   #pump(): void {
     if (this.#closed || this.book.asking) return;
     const now = this.#ports.clock.mono();
-    const view = this.#view(now);
-    if (!view.store.up && this.book.mode !== "open")
-      this.#apply(this.book.fail(this.#ports.watch.reason, view, now), now);
+    const frame = this.#frame();
+    const { up } = frame.store;
+    if (!up && this.book.mode !== "open") this.#apply(this.book.fail(this.#ports.watch.reason, frame, now), now);
     if (now >= this.#renewAt) {
       this.book.renew();
       const everyMs = Math.min(
@@ -171,12 +175,12 @@ export class SlotSharer implements Gate {
       );
       this.#renewAt = this.#soon(now, everyMs);
     }
-    if (this.book.mode === "open" && now >= this.#rejoinAt && (view.store.up || this.book.unreleased > 0)) {
+    if (this.book.mode === "open" && now >= this.#rejoinAt && (up || this.book.unreleased > 0)) {
       this.book.renew();
       this.#rejoinAt = this.#soon(now, REJOIN_MS_MAX);
     }
     const request = this.book.compose(this.#view(now), now);
-    if (request !== null) void this.#ask(request, !view.store.up);
+    if (request !== null) void this.#ask(request, !up);
     this.#arm(now);
   }
 
@@ -184,17 +188,17 @@ export class SlotSharer implements Gate {
     const answer = await this.#ports.store.ask(this.#upstream.id, request, evenIfAway);
     if (this.#closed) return;
     const now = this.#ports.clock.mono();
-    const view = this.#view(now);
+    const frame = this.#frame();
     this.#pollAt = this.#soon(now, POLL_MS);
     if (answer.kind === "failed" || answer.kind === "unknown") {
       this.#rejoinAt = this.#soon(now, this.#rejoinMs);
       this.#rejoinMs = Math.min(REJOIN_MS_MAX, this.#rejoinMs * 2);
-      this.#apply(this.book.unanswered(answer.reason, view, now), now);
+      this.#apply(this.book.unanswered(answer.reason, frame, now), now);
       this.#arm(now);
       return;
     }
     this.#rejoinMs = REJOIN_MS_MIN;
-    this.#apply(this.book.answered(answer, view, now), now);
+    this.#apply(this.book.answered(answer, frame, now), now);
     this.#pump();
   }
 

@@ -11,15 +11,19 @@ export interface BookEndpoint {
   readonly slots: number;
 }
 
-/** What the book must know of its surroundings to make a request. */
-export interface BookView {
+/** What the book must know of its surroundings whenever something is told. */
+export interface BookFrame {
   readonly limits: BookLimits;
+  readonly store: StoreView;
+}
+
+/** What it must know beside that to make a request. */
+export interface BookView extends BookFrame {
   readonly waiting: readonly [GateWaiting, GateWaiting, GateWaiting];
   /** 0 for one that is no longer configured. */
   slotsOf(endpoint: string): number;
   /** For each of `count` requests that ask for the group the endpoints that can take it, the best first. */
   readonly plan: (group: string, count: number) => readonly (readonly string[])[];
-  readonly store: StoreView;
 }
 
 /** What is known of the store as a whole. */

@@ -1,8 +1,8 @@
 import { BATCH, type Rank } from "../admission/ranks.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
-import type { BookEffects, BookEndpoint, BookLimits, BookMode, BookView } from "./book-view.ts";
+import type { BookEffects, BookEndpoint, BookFrame, BookLimits, BookMode, BookView } from "./book-view.ts";
 import { fairShare, HoldTimes, OpenShare } from "./fair-share.ts";
-import type { Lease } from "./lease.ts";
+import { isGoodFor, type Lease } from "./lease.ts";
 import { RequestDraft, waitKey } from "./request-draft.ts";
 import { BOOT_TTL_MS, SETTLE_MS, type SlotAnswer, type SlotRequest } from "./slot-request.ts";
 
@@ -132,8 +132,7 @@ export class LeaseBook {
 
   /** Whether a call of the rank may be booked there. While the store is away each endpoint has its own part. */
   mayBook(rank: Rank, { token, slots }: BookEndpoint, now: MonoMs): boolean {
-    if (this.#open === null)
-      return this.#hand.some((lease) => lease.endpoint === token && (rank !== BATCH || lease.batch));
+    if (this.#open === null) return this.#hand.some((lease) => isGoodFor(lease, rank, token));
     return this.#heldOn(token) < this.#open.onEndpoint(token, slots, now);
   }
 
@@ -187,7 +186,7 @@ export class LeaseBook {
   }
 
   /** The store is away, by whatever evidence. */
-  fail(reason: string, { store }: BookView, now: MonoMs): BookEffects {
+  fail(reason: string, { store }: BookFrame, now: MonoMs): BookEffects {
     if (this.#open !== null) return NOTHING;
     this.#mode = "open";
     this.#reason = reason;
@@ -235,12 +234,12 @@ export class LeaseBook {
   }
 
   /** What came of the last request. */
-  answered(answer: SlotAnswer, view: BookView, now: MonoMs): BookEffects {
+  answered(answer: SlotAnswer, frame: BookFrame, now: MonoMs): BookEffects {
     const draft = this.#endDraft();
     this.#serverTime = { at: answer.now, seenAt: now };
     if (answer.kind === "done") {
       this.#late = 0;
-      return this.#done(draft, answer, view, now);
+      return this.#done(draft, answer, frame, now);
     }
     this.#tellAgain(draft);
     if (answer.kind === "reset") {
@@ -251,16 +250,16 @@ export class LeaseBook {
     }
     // The store's clock was set, or it is slow: the next request goes by its new time.
     this.#late += 1;
-    return this.#late < LATE_MAX ? NOTHING : this.fail("answers come too late", view, now);
+    return this.#late < LATE_MAX ? NOTHING : this.fail("answers come too late", frame, now);
   }
 
   /** There is no answer: what was asked for may be done all the same, now or later. */
-  unanswered(reason: string, view: BookView, now: MonoMs): BookEffects {
+  unanswered(reason: string, frame: BookFrame, now: MonoMs): BookEffects {
     const draft = this.#endDraft();
     // Also after a refusal: what a script wrote before its fault remains.
     for (const [id, endpoints] of draft.wantedAt()) this.#releases.set(id, { endpoints, until: this.#lapses(now) });
     this.#tellAgain(draft);
-    return this.fail(reason, view, now);
+    return this.fail(reason, frame, now);
   }
 
   // Inside
@@ -283,10 +282,9 @@ export class LeaseBook {
   }
 
   #fromHand(rank: Rank, endpoint: string): Lease {
-    const fits = (lease: Lease): boolean => lease.endpoint === endpoint && (rank !== BATCH || lease.batch);
     // A lease of batch is good for anyone, so it is the last that a higher class takes.
-    let at = this.#hand.findIndex((lease) => fits(lease) && lease.batch === (rank === BATCH));
-    if (at < 0) at = this.#hand.findIndex(fits);
+    let at = this.#hand.findIndex((lease) => lease.endpoint === endpoint && lease.batch === (rank === BATCH));
+    if (at < 0) at = this.#hand.findIndex((lease) => isGoodFor(lease, rank, endpoint));
     const [lease] = at < 0 ? [] : this.#hand.splice(at, 1);
     if (lease === undefined) throw new Error(`coordination: a call was admitted to ${endpoint} without a lease`);
     if (lease.batch && rank !== BATCH) {
@@ -389,7 +387,12 @@ export class LeaseBook {
     return draft;
   }
 
-  #done(draft: RequestDraft, answer: Extract<SlotAnswer, { kind: "done" }>, view: BookView, now: MonoMs): BookEffects {
+  #done(
+    draft: RequestDraft,
+    answer: Extract<SlotAnswer, { kind: "done" }>,
+    frame: BookFrame,
+    now: MonoMs,
+  ): BookEffects {
     const quietMs = this.#lastAnswerAt === null ? 0 : now - this.#lastAnswerAt;
     const othersBefore = this.#seen?.others ?? 0;
     this.#lastAnswerAt = now;
@@ -408,7 +411,7 @@ export class LeaseBook {
     const joining = this.#boot === "";
     const emptied = !joining && answer.boot !== this.#boot && quietMs < BOOT_TTL_MS / 2;
     this.#boot = answer.boot;
-    if (emptied || draft.head.reassert) this.#settle(answer.bootAgeMs, emptied, othersBefore, view, now);
+    if (emptied || draft.head.reassert) this.#settle(answer.bootAgeMs, emptied, othersBefore, frame, now);
     else if (this.#cap !== null && answer.here >= this.#cap.here) this.#uncap();
     this.#here = answer.here;
     for (const key of draft.denied(answer.granted)) this.#denied.add(key);
@@ -470,7 +473,7 @@ export class LeaseBook {
    * The store may not know yet what runs at the other gateways: those that were away as this one was come back within
    * SETTLE_MS, and those of an emptied store, if they live, within a lease's time. Until then this one keeps to its share.
    */
-  #settle(bootAgeMs: number, emptied: boolean, others: number, { limits, store }: BookView, now: MonoMs): void {
+  #settle(bootAgeMs: number, emptied: boolean, others: number, { limits, store }: BookFrame, now: MonoMs): void {
     const own = this.#held.size;
     const after = (ms: number): MonoMs => (now + ms) as MonoMs;
     if (this.#mode === "joining" && this.#open === null && !emptied) {

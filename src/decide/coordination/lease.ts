@@ -1,3 +1,4 @@
+import { BATCH, type Rank } from "../admission/ranks.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
 
 /** A right to one slot of an upstream, over all gateways, on one endpoint. */
@@ -13,3 +14,7 @@ export interface Lease {
   lost: boolean;
   takenAt: MonoMs;
 }
+
+/** Whether a call of the rank on the endpoint may take it: one of batch is good for anyone, another for all but batch. */
+export const isGoodFor = (lease: Lease, rank: Rank, endpoint: string): boolean =>
+  lease.endpoint === endpoint && (rank !== BATCH || lease.batch);
