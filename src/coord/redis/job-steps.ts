@@ -4,7 +4,7 @@ import type { ClaimWish } from "../../decide/jobs/plan-claims.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import type { JobBlobs, JobRead, JobStoreLimits } from "../jobs/job-store.ts";
 import type { JobKeys } from "./job-keys.ts";
-import type { Argument, Reply } from "./redis-connection.ts";
+import { itemsOf, type Argument, type Reply } from "./redis-connection.ts";
 import type { RedisLink, StepOptions, StepOutcome } from "./redis-link.ts";
 import { loadScript, type Script } from "./script.ts";
 
@@ -240,4 +240,4 @@ function replyOf(outcome: StepOutcome): Reply {
   throw new YardmasterError("JOB_STORE_UNAVAILABLE", `the store of the jobs can't be used: ${why.slice(0, 200)}`);
 }
 
-const texts = (reply: Reply): string[] => (Array.isArray(reply) ? reply.map((each) => String(each ?? "")) : []);
+const texts = (reply: Reply): string[] => itemsOf(reply).map((each) => String(each ?? ""));

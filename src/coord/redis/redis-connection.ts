@@ -101,4 +101,7 @@ export class RedisConnection {
   }
 }
 
+/** A list's items; none where the server said something else. */
+export const itemsOf = (reply: Reply | undefined): readonly Reply[] => (Array.isArray(reply) ? reply : []);
+
 const isReplyError = (error: Error): boolean => error.name === "ReplyError";

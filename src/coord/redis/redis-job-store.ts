@@ -48,8 +48,6 @@ const DUE_MAX = 100;
 const LIST_READ_MAX = 500;
 const TOKEN_BYTES = 16;
 
-interface Loaded extends JobRead {}
-
 /** Jobs in Redis: shared by all gateways, as durable as the server and its replicas are. */
 export async function openRedisJobStore(options: RedisJobStoreOptions): Promise<JobStore> {
   const store = new RedisJobStore(options);
@@ -271,7 +269,7 @@ class RedisJobStore implements JobStore {
 
   async #change(
     id: string,
-    decide: (read: Loaded) => ReturnType<typeof stepJob>,
+    decide: (read: JobRead) => ReturnType<typeof stepJob>,
     options: { readonly quiet: boolean; readonly result?: Buffer | undefined },
   ): Promise<ChangeOutcome> {
     for (let attempt = 0; attempt < TRIES_MAX; attempt += 1) {

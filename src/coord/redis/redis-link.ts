@@ -134,12 +134,8 @@ export class RedisLink {
     args: readonly Argument[],
     options: StepOptions = {},
   ): Promise<StepOutcome> {
-    const rest: readonly Argument[] = [keys.length, ...keys, ...args];
-    return this.#step(script.name, options, async (connection) => {
-      const answer = await connection.send("EVALSHA", [script.sha, ...rest], options.buffers);
-      if (answer.kind !== "error" || replyErrorKind(answer.message) !== "noScript") return answer;
-      return connection.send("EVAL", [script.text, ...rest], options.buffers);
-    });
+    const rest = [keys.length, ...keys, ...args];
+    return this.#step(script.name, options, (connection) => evaluate(connection, script, rest, options.buffers));
   }
 
   /** Runs one command as one step. Never rejects. Not for commands that block: they would hold up all other steps. */
@@ -261,12 +257,7 @@ export class RedisLink {
   async #tryOut(connection: RedisConnection): Promise<string | undefined> {
     const { keyPrefix, timeoutMs } = this.settings;
     const key = `${keyPrefix}:probe`;
-    const asked = (async (): Promise<Answer> => {
-      const answer = await connection.send("EVALSHA", [PROBE.sha, 1, key, "1"]);
-      if (answer.kind !== "error" || replyErrorKind(answer.message) !== "noScript") return answer;
-      return connection.send("EVAL", [PROBE.text, 1, key, "1"]);
-    })();
-    const answer = await this.#within(asked, timeoutMs);
+    const answer = await this.#within(evaluate(connection, PROBE, [1, key, "1"]), timeoutMs);
     this.#silentProbes = answer === undefined ? this.#silentProbes + 1 : 0;
     if (this.#silentProbes >= SILENT_PROBES_MAX) connection.close();
     if (answer === undefined) return `no answer within ${timeoutMs} ms`;
@@ -366,6 +357,18 @@ export class RedisLink {
     work.then(resolve, reject).finally(() => timer.cancel());
     return promise;
   }
+}
+
+/** `rest`: the number of keys, the keys, the arguments. The script's text is sent where the server does not know its hash. */
+async function evaluate(
+  connection: RedisConnection,
+  script: Script,
+  rest: readonly Argument[],
+  buffers = false,
+): Promise<Answer> {
+  const answer = await connection.send("EVALSHA", [script.sha, ...rest], buffers);
+  if (answer.kind !== "error" || replyErrorKind(answer.message) !== "noScript") return answer;
+  return connection.send("EVAL", [script.text, ...rest], buffers);
 }
 
 function outcomeOf(answer: Answer): StepOutcome {

@@ -3,7 +3,7 @@ import { laneKey, type ClaimName } from "../../decide/replay/claims.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import type { BeginOutcome, FinishOutcome, FoundReply, ReplyStore, ReplyStoreStats } from "../reply-store.ts";
 import { Watchers } from "../watchers.ts";
-import type { Reply as Said } from "./redis-connection.ts";
+import { itemsOf, type Reply as Said } from "./redis-connection.ts";
 import type { RedisLink, StepOutcome } from "./redis-link.ts";
 import { loadScript } from "./script.ts";
 import type { RedisSubscriber } from "./subscriber.ts";
@@ -92,7 +92,7 @@ export class RedisReplies implements ReplyStore {
       const keys = some.map((claim) => this.#claimKey(laneKey(claim)));
       const owners = some.map(({ owner }) => owner);
       const said = replyOf(await this.#link.run(RENEW, keys, [leaseMs, ...owners], { evenIfOpen: true }));
-      kept.push(...(Array.isArray(said) ? said : []).map((flag) => flag === 1));
+      kept.push(...itemsOf(said).map((flag) => flag === 1));
     }
     return kept;
   }
@@ -147,7 +147,7 @@ export class RedisReplies implements ReplyStore {
     const notAfter = this.#ahead === undefined ? 0 : Math.floor(this.#clock.mono() + this.#ahead + timeoutMs);
     const args = [owner, fingerprint, leaseMs, notAfter, key];
     const said = replyOf(await this.#link.run(BEGIN, keys, args, { buffers: true }));
-    const [kind, now, age, head, body] = Array.isArray(said) ? (said as readonly Said[]) : [];
+    const [kind, now, age, head, body] = itemsOf(said);
     const time = Number(String(now));
     if (!Number.isFinite(time)) throw new Error("the store of answers said what can't be read");
     this.#ahead = time - this.#clock.mono();
@@ -178,7 +178,7 @@ export class RedisReplies implements ReplyStore {
       lane,
     ];
     const said = replyOf(await this.#link.run(FINISH, keys, args, { timeoutMs: FINISH_MS_MAX }));
-    const [result, entries, total, evicted] = Array.isArray(said) ? (said as readonly Said[]) : [];
+    const [result, entries, total, evicted] = itemsOf(said);
     if (result === "lost") return "lost";
     if (result !== "kept" && result !== "tooLarge") throw new Error("the store of answers said what can't be read");
     this.#entries = Number(entries);

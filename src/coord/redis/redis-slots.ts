@@ -5,7 +5,7 @@ import {
   type SlotRequest,
 } from "../../decide/coordination/slot-request.ts";
 import type { SlotStore, StoreFailure } from "../slot-store.ts";
-import type { Reply } from "./redis-connection.ts";
+import { itemsOf, type Reply } from "./redis-connection.ts";
 import type { RedisLink, StepOutcome } from "./redis-link.ts";
 import { allowingOutOfMemory, loadScript } from "./script.ts";
 import type { RedisSubscriber } from "./subscriber.ts";
@@ -71,7 +71,6 @@ function readOutcome(outcome: StepOutcome): SlotAnswer | StoreFailure {
     case "reply":
       return readReply(outcome.reply) ?? { kind: "unknown", reason: "an answer that can't be read" };
     case "refused":
-      return { kind: "failed", reason: outcome.why };
     case "notSent":
       return { kind: "failed", reason: outcome.why };
     case "unknown":
@@ -79,8 +78,7 @@ function readOutcome(outcome: StepOutcome): SlotAnswer | StoreFailure {
   }
 }
 
-const list = (reply: Reply | undefined): readonly Reply[] => (Array.isArray(reply) ? reply : []);
-const numbers = (reply: Reply | undefined): number[] => list(reply).map(Number);
+const numbers = (reply: Reply | undefined): number[] => itemsOf(reply).map(Number);
 const pick = <T>(values: readonly T[], fallback: T): readonly [T, T, T] => [
   values[0] ?? fallback,
   values[1] ?? fallback,
@@ -88,13 +86,13 @@ const pick = <T>(values: readonly T[], fallback: T): readonly [T, T, T] => [
 ];
 
 function readReply(reply: Reply): SlotAnswer | undefined {
-  const [kind, time, boot, age, inUse, batchInUse, at, granted, lost, crowded, gateways, here] = list(reply);
+  const [kind, time, boot, age, inUse, batchInUse, at, granted, lost, crowded, gateways, here] = itemsOf(reply);
   const now = Number(time);
   if (!Number.isFinite(now)) return undefined;
   if (kind === "late") return { kind, now };
   if (kind === "reset") return { kind, now, boot: String(boot) };
   if (kind !== "done") return undefined;
-  const grants = list(granted);
+  const grants = itemsOf(granted);
   return {
     kind,
     now,
@@ -104,7 +102,7 @@ function readReply(reply: Reply): SlotAnswer | undefined {
     batchInUse: Number(batchInUse),
     endpointsInUse: numbers(at),
     granted: grants.flatMap((id, i) => (i % 2 === 0 ? [{ id: String(id), endpoint: Number(grants[i + 1]) }] : [])),
-    lost: list(lost).map(String),
+    lost: itemsOf(lost).map(String),
     crowded: pick(
       numbers(crowded).map((flag) => flag === 1),
       false,

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import type { AuditGap, AuditPage, AuditQuery, AuditRecord } from "../../contract/audit-event.ts";
-import type { Reply } from "../../coord/redis/redis-connection.ts";
+import { itemsOf, type Reply } from "../../coord/redis/redis-connection.ts";
 import type { RedisLink, StepOutcome } from "../../coord/redis/redis-link.ts";
 import { loadScript } from "../../coord/redis/script.ts";
 import type { Timer } from "../../kernel/clock.ts";
@@ -111,14 +111,14 @@ class RedisBackend implements AuditBackend {
   }> {
     const args = [up ? "up" : "down", from, PAGE_EVENTS];
     const said = replyOf(await this.#options.link.run(READ, this.#keys, args, { timeoutMs: STEP_MS_MAX }));
-    const [now, lastSeq, rows, dropped, runs] = list(said);
-    const texts = list(rows).map(String);
+    const [now, lastSeq, rows, dropped, runs] = itemsOf(said);
+    const texts = itemsOf(rows).map(String);
     const entries = texts.flatMap((text, i) =>
       i % 2 === 0 ? [{ seq: Number(text), row: JSON.parse(texts[i + 1] ?? "[]") as AuditRow }] : [],
     );
     const gaps = [
-      ...list(dropped).map((text) => readGap(String(text))),
-      ...this.#silent(list(runs).map(String), Number(now)),
+      ...itemsOf(dropped).map((text) => readGap(String(text))),
+      ...this.#silent(itemsOf(runs).map(String), Number(now)),
     ];
     return { lastSeq: Number(lastSeq), entries, gaps: gaps.toSorted((a, b) => a.afterSeq - b.afterSeq) };
   }
@@ -139,8 +139,6 @@ function readGap(text: string): AuditGap {
   const [afterSeq, missing, time] = text.split("|").map(Number);
   return { afterSeq: afterSeq ?? 0, missing: missing ?? 0, why: "dropped", time: time ?? 0 };
 }
-
-const list = (reply: Reply | undefined): readonly Reply[] => (Array.isArray(reply) ? reply : []);
 
 function replyOf(outcome: StepOutcome): Reply {
   switch (outcome.kind) {
