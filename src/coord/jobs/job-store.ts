@@ -3,6 +3,7 @@ import type { RequestClass } from "../../contract/request-class.ts";
 import type { JobAsk } from "../../decide/jobs/new-job.ts";
 import type { ClaimWish } from "../../decide/jobs/plan-claims.ts";
 import type { JobEvent, JobStep } from "../../decide/jobs/step-job.ts";
+import { YardmasterError } from "../../kernel/errors.ts";
 
 /** Bytes of a job by their name: `body`, `body/3` (of part 3), `result`. */
 export type JobBlobs = ReadonlyMap<string, Buffer>;
@@ -101,3 +102,7 @@ export interface JobStore {
   onChange(listener: (id: string | null) => void): Disposable;
   close(): Promise<void>;
 }
+
+/** For S3. `why` in words. */
+export const unavailable = (why: string): YardmasterError =>
+  new YardmasterError("JOB_STORE_UNAVAILABLE", `the store of the jobs can't be used: ${why}`);

@@ -4,17 +4,17 @@ import type { JobAsk } from "../../decide/jobs/new-job.ts";
 import type { ClaimWish } from "../../decide/jobs/plan-claims.ts";
 import type { JobEvent } from "../../decide/jobs/step-job.ts";
 import type { Clock } from "../../kernel/clock.ts";
-import { YardmasterError } from "../../kernel/errors.ts";
-import type {
-  ChangeOutcome,
-  JobBlobs,
-  JobCounts,
-  JobListQuery,
-  JobPage,
-  JobRead,
-  JobStore,
-  JobStoreLimits,
-  SubmitOutcome,
+import {
+  type ChangeOutcome,
+  type JobBlobs,
+  type JobCounts,
+  type JobListQuery,
+  type JobPage,
+  type JobRead,
+  type JobStore,
+  type JobStoreLimits,
+  type SubmitOutcome,
+  unavailable,
 } from "../jobs/job-store.ts";
 import type { JobOperation, JobOperations, JobReply, JobRequest, JobWorkerData } from "./job-messages.ts";
 
@@ -219,9 +219,6 @@ class LocalJobStore implements JobStore {
     act(waiting);
   }
 }
-
-const unavailable = (why: string): YardmasterError =>
-  new YardmasterError("JOB_STORE_UNAVAILABLE", `the store of the jobs can't be used: ${why}`);
 
 const bufferOf = (bytes: Uint8Array | undefined): Buffer | undefined =>
   bytes === undefined ? undefined : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);

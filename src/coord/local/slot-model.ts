@@ -1,4 +1,4 @@
-import type { Rank } from "../../decide/admission/ranks.ts";
+import { BATCH, RANKS, type Rank } from "../../decide/admission/ranks.ts";
 import {
   BOOT_TTL_MS,
   WAITING_TTL_MS,
@@ -30,8 +30,6 @@ interface Ahead {
   readonly tokens: readonly string[];
   readonly batch: boolean;
 }
-
-const RANKS = [0, 1, 2] as const;
 
 export class SlotModel {
   #boot: { readonly nonce: string; readonly createdAt: number; expiry: number } | null = null;
@@ -185,9 +183,9 @@ class Step {
       free -= taken;
       if (other.batch) batchFree -= taken;
     }
-    if (free <= 0 || (rank === 2 && batchFree <= 0)) return undefined;
+    if (free <= 0 || (rank === BATCH && batchFree <= 0)) return undefined;
     const place = endpoints.find((candidate) => this.#freeAt(candidate, before) > 0);
-    if (place !== undefined) this.#put(id, rank === 2, place);
+    if (place !== undefined) this.#put(id, rank === BATCH, place);
     return place;
   }
 
@@ -210,7 +208,7 @@ class Step {
         const older = entry.since < since || (entry.since === since && gateway < mine);
         const all = (above < rank && !goesFirst) || (above === rank && older);
         const one = entry.goesFirst && (!goesFirst || older);
-        return all || one ? [{ n: all ? entry.n : 1, tokens: entry.tokens, batch: above === 2 }] : [];
+        return all || one ? [{ n: all ? entry.n : 1, tokens: entry.tokens, batch: above === BATCH }] : [];
       }),
     );
   }
@@ -250,7 +248,7 @@ class Step {
     const turns = this.#others
       .flatMap(({ gateway, ranks }) =>
         ranks.flatMap(({ n, since, goesFirst, tokens }, at) => {
-          if (n === 0 || this.#roomOn(tokens) <= 0 || (at === 2 && this.#sets.batch.size >= batchMax)) return [];
+          if (n === 0 || this.#roomOn(tokens) <= 0 || (at === BATCH && this.#sets.batch.size >= batchMax)) return [];
           const turn = { gateway, n, since, rank: at + 1 };
           return goesFirst ? [{ ...turn, n: 1, rank: 0 }, turn] : [turn];
         }),

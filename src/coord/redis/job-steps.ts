@@ -1,8 +1,7 @@
 import type { JobPart, JobRecord } from "../../contract/job.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { ClaimWish } from "../../decide/jobs/plan-claims.ts";
-import { YardmasterError } from "../../kernel/errors.ts";
-import type { JobBlobs, JobRead, JobStoreLimits } from "../jobs/job-store.ts";
+import { type JobBlobs, type JobRead, type JobStoreLimits, unavailable } from "../jobs/job-store.ts";
 import type { JobKeys } from "./job-keys.ts";
 import { itemsOf, type Argument, type Reply } from "./redis-connection.ts";
 import type { RedisLink, StepOptions, StepOutcome } from "./redis-link.ts";
@@ -122,7 +121,7 @@ export class JobSteps {
 
   async writePart(id: string, token: string, part: JobPart, bytes: Buffer | null): Promise<boolean> {
     const k = this.#keys;
-    const name = bytes === null ? "" : `part/${part.index}`;
+    const name = bytes === null ? "" : partName(part.index);
     const args = [id, token, part.index, JSON.stringify(part), name, bytes ?? "", k.channel];
     const timeoutMs = PATIENT_MS + Math.ceil((bytes?.length ?? 0) / BYTES_PER_MS);
     const keys = [k.job(id), k.bytes(id), k.parts(id), k.sizes, k.totals];
@@ -230,6 +229,9 @@ export class JobSteps {
   }
 }
 
+/** Under which a part's bytes are kept. */
+export const partName = (index: number): string => `part/${index}`;
+
 const PATIENTLY: StepOptions = { timeoutMs: PATIENT_MS };
 
 const bytesOf = (blobs: JobBlobs): number => [...blobs.values()].reduce((sum, bytes) => sum + bytes.length, 0);
@@ -237,7 +239,7 @@ const bytesOf = (blobs: JobBlobs): number => [...blobs.values()].reduce((sum, by
 function replyOf(outcome: StepOutcome): Reply {
   if (outcome.kind === "reply") return outcome.reply;
   const why = outcome.kind === "refused" ? outcome.message : `no answer (${outcome.why})`;
-  throw new YardmasterError("JOB_STORE_UNAVAILABLE", `the store of the jobs can't be used: ${why.slice(0, 200)}`);
+  throw unavailable(why.slice(0, 200));
 }
 
 const texts = (reply: Reply): string[] => itemsOf(reply).map((each) => String(each ?? ""));

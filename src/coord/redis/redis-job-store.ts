@@ -7,22 +7,22 @@ import { newJob, type JobAsk } from "../../decide/jobs/new-job.ts";
 import type { ClaimWish } from "../../decide/jobs/plan-claims.ts";
 import { stepJob, type JobEvent } from "../../decide/jobs/step-job.ts";
 import type { Clock } from "../../kernel/clock.ts";
-import { YardmasterError } from "../../kernel/errors.ts";
 import type { Random } from "../../kernel/random.ts";
-import type {
-  ChangeOutcome,
-  JobBlobs,
-  JobCounts,
-  JobListQuery,
-  JobPage,
-  JobRead,
-  JobStore,
-  JobStoreLimits,
-  SubmitOutcome,
+import {
+  type ChangeOutcome,
+  type JobBlobs,
+  type JobCounts,
+  type JobListQuery,
+  type JobPage,
+  type JobRead,
+  type JobStore,
+  type JobStoreLimits,
+  type SubmitOutcome,
+  unavailable,
 } from "../jobs/job-store.ts";
 import { JobKeys, OPEN_COUNTS } from "./job-keys.ts";
 import { ChannelListener } from "./job-listener.ts";
-import { JobSteps } from "./job-steps.ts";
+import { JobSteps, partName } from "./job-steps.ts";
 import type { RedisLink } from "./redis-link.ts";
 
 export interface RedisJobStoreOptions {
@@ -333,6 +333,3 @@ class RedisJobStore implements JobStore {
 const newEpoch = (): string => randomBytes(4).toString("hex");
 const lifeOf = (job: JobRecord, now: number): number =>
   Math.max(0, (job.expiresAt ?? job.deadlineAt + job.keepMs) - now) + KEPT_BEYOND_MS;
-export const partName = (index: number): string => `part/${index}`;
-export const unavailable = (why: string): YardmasterError =>
-  new YardmasterError("JOB_STORE_UNAVAILABLE", `the store of the jobs can't be used: ${why}`);
