@@ -2,10 +2,6 @@
 export class Watchers {
   readonly #waiting = new Map<string, Set<() => void>>();
 
-  get size(): number {
-    return this.#waiting.size;
-  }
-
   add(name: string, onChange: () => void): Disposable {
     let set = this.#waiting.get(name);
     if (set === undefined) this.#waiting.set(name, (set = new Set()));

@@ -42,10 +42,6 @@ export class RedisSubscriber {
     this.#linkState = link.onState(() => this.#plan());
   }
 
-  get listening(): boolean {
-    return this.#connection !== null;
-  }
-
   listen(channel: string, subscription: Subscription): Disposable {
     const known = this.#channels.get(channel);
     if (known !== undefined) known.add(subscription);

@@ -29,10 +29,6 @@ export const laneKey = ({ key, lane }: { readonly key: string; readonly lane: st
 export class ClaimTable {
   readonly #claims = new Map<string, Claim>();
 
-  get size(): number {
-    return this.#claims.size;
-  }
-
   take(name: ClaimName, fingerprint: string, now: MonoMs, leaseMs: number): ClaimOutcome {
     const held = this.#live(name, now);
     if (held !== undefined && held.fingerprint !== fingerprint) return "mismatch";

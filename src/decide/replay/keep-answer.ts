@@ -92,18 +92,23 @@ function valueOf(headers: readonly string[], name: string): string | undefined {
   return undefined;
 }
 
-const CODES_BYTES_MAX = 65_536;
+const PARSED_BYTES_MAX = 65_536;
+
+/** The JSON object or list that a body is; null for one that is too large to look into, and for anything else. */
+function smallObject(body: Buffer): object | null {
+  if (body.length > PARSED_BYTES_MAX) return null;
+  try {
+    const value: unknown = JSON.parse(body.toString("utf8"));
+    return typeof value === "object" ? value : null;
+  } catch {
+    return null;
+  }
+}
 
 /** `error.code`, `error.type`, `code` and `type` of a JSON error, where they are text or numbers. */
 export function errorCodesOf(body: Buffer): string[] {
-  if (body.length > CODES_BYTES_MAX) return [];
-  let value: unknown;
-  try {
-    value = JSON.parse(body.toString("utf8"));
-  } catch {
-    return [];
-  }
-  if (typeof value !== "object" || value === null) return [];
+  const value = smallObject(body);
+  if (value === null) return [];
   const error: unknown = "error" in value ? value.error : undefined;
   return [error, value].flatMap((part) => {
     if (typeof part !== "object" || part === null) return [];
@@ -114,14 +119,8 @@ export function errorCodesOf(body: Buffer): string[] {
 
 /** A chat or completion in one piece that finished and holds nothing: legal, and nothing that others should be given. */
 export function isEmptyCompletion(body: Buffer): boolean {
-  if (body.length > CODES_BYTES_MAX) return false;
-  let value: unknown;
-  try {
-    value = JSON.parse(body.toString("utf8"));
-  } catch {
-    return false;
-  }
-  const choices = typeof value === "object" && value !== null && "choices" in value ? value.choices : undefined;
+  const value = smallObject(body);
+  const choices = value !== null && "choices" in value ? value.choices : undefined;
   if (!Array.isArray(choices)) return false;
   return choices.every((choice: { message?: Record<string, unknown>; text?: unknown } | null) => {
     const says = (part: unknown): boolean => part !== undefined && part !== null && part !== "" && !isEmptyList(part);

@@ -43,7 +43,8 @@ export function headerValue(rawHeaders: readonly string[], name: string): string
   return undefined;
 }
 
-function without(headers: readonly string[], names: ReadonlySet<string>): string[] {
+/** `names` in lower case. */
+export function without(headers: readonly string[], names: ReadonlySet<string>): string[] {
   const kept: string[] = [];
   for (let i = 0; i + 1 < headers.length; i += 2) {
     const name = headers[i] ?? "";

@@ -25,12 +25,6 @@ export class ClaimKeeper {
     this.#clock = clock;
   }
 
-  get size(): number {
-    let size = 0;
-    for (const claims of this.#held.values()) size += claims.size;
-    return size;
-  }
-
   hold(claim: HeldClaim): void {
     let claims = this.#held.get(claim.store);
     if (claims === undefined) this.#held.set(claim.store, (claims = new Set()));

@@ -16,6 +16,7 @@ import {
 import type { ReplayPlan } from "../../decide/replay/plan-replay.ts";
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
+import { without } from "../calls/answer-headers.ts";
 import { recordCall } from "../calls/call-record.ts";
 import { cutIfNotTaken } from "../calls/client-writer.ts";
 import type { ClientReply } from "../http/client-port.ts";
@@ -116,8 +117,12 @@ export class ReplayRun {
     if (!this.#patience.ended && !this.#request.context.res.gone) return false;
     this.#dropClaims();
     if (this.#draining) this.#request.refuse("DRAINING", "the gateway is stopping");
-    else this.#request.refuse("CLIENT_CLOSED", "the client left while it waited for another request's answer");
+    else this.#refuseGone();
     return true;
+  }
+
+  #refuseGone(): void {
+    this.#request.refuse("CLIENT_CLOSED", "the client left while it waited for another request's answer");
   }
 
   async #askKey(fingerprint: string): Promise<Stage> {
@@ -260,10 +265,7 @@ export class ReplayRun {
   #give(reply: Reply, from: "idempotent" | "cache", says: readonly string[]): void {
     const { context, upstream, class: requestClass, model, bytes } = this.#request;
     const { settings } = upstream;
-    if (context.res.gone) {
-      this.#request.refuse("CLIENT_CLOSED", "the client left while it waited for another request's answer");
-      return;
-    }
+    if (context.res.gone) return this.#refuseGone();
     const own = ["x-request-id", context.requestId, "x-yardmaster-queue-ms", "0"];
     context.res.onGone = null;
     context.res.sendWhole(reply.status, [...reply.headers, ...own, ...this.#added, ...says], reply.body);
@@ -309,11 +311,12 @@ export class ReplayRun {
       whole,
       status,
       headers,
-      empty: empty || (body !== null && isEmptyCompletion(body)),
+      // Nobody asks it of an answer to a key alone.
+      empty: empty || (this.#contentKey !== null && body !== null && isEmptyCompletion(body)),
       errorCodes: () => (body === null ? [] : errorCodesOf(body)),
     };
     const kept = (kind: Reply["kind"]): Reply | null =>
-      body === null ? null : { kind, status, headers: withoutPersonal(headers), body };
+      body === null ? null : { kind, status, headers: without(headers, PERSONAL), body };
     const storing: Promise<void>[] = [];
     const key = this.#keyClaim;
     if (key !== null) {
@@ -390,15 +393,6 @@ export class ReplayRun {
 
 const newOwner = (): string => randomBytes(12).toString("base64url");
 const seconds = (ms: number): string => String(Math.floor(ms / 1000));
-
-function withoutPersonal(headers: readonly string[]): string[] {
-  const kept: string[] = [];
-  for (let i = 0; i + 1 < headers.length; i += 2) {
-    const name = headers[i] ?? "";
-    if (!PERSONAL.has(name.toLowerCase())) kept.push(name, headers[i + 1] ?? "");
-  }
-  return kept;
-}
 
 /** What the plan comes to for this body. */
 async function settleCache(

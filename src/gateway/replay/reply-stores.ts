@@ -5,6 +5,7 @@ import { LocalReplies } from "../../coord/local/local-replies.ts";
 import { MemoryShelf } from "../../coord/local/memory-shelf.ts";
 import { SqliteShelf } from "../../coord/local/sqlite-shelf.ts";
 import type { ReplyStore } from "../../coord/reply-store.ts";
+import { remembers } from "../../decide/replay/plan-replay.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
@@ -75,7 +76,7 @@ export class ReplyStores {
   apply(upstreams: readonly UpstreamSettings[]): void {
     for (const [id, cache] of this.#caches) {
       const settings = upstreams.find((upstream) => upstream.id === id);
-      if (settings !== undefined && (settings.cache !== null || settings.refusals.length > 0)) {
+      if (settings !== undefined && remembers(settings)) {
         cache.setBytesMax(bytesMaxOf(settings));
         continue;
       }
