@@ -1,4 +1,5 @@
 import { Redis } from "ioredis";
+import type { Clock } from "../../kernel/clock.ts";
 import type { Secret } from "../../kernel/secret.ts";
 
 /** What a command or script answers in RESP2, the form that is asked for; nested lists of texts, numbers and nulls. */
@@ -32,8 +33,11 @@ export class RedisConnection {
     client.on("end", () => this.#end());
   }
 
-  /** Rejects when it is not ready within `timeoutMs`; the message then holds nothing of the URL's password. */
-  static async open(url: Secret, timeoutMs: number, onLost: () => void): Promise<RedisConnection> {
+  /**
+   * Rejects when it is not ready within `timeoutMs` and a turn of the event loop, whatever the server does: lateness is judged
+   * after the sockets were read. The message holds nothing of the URL's password.
+   */
+  static async open(url: Secret, timeoutMs: number, clock: Clock, onLost: () => void): Promise<RedisConnection> {
     const client = new Redis(url.reveal(), {
       lazyConnect: true,
       protocol: 2,
@@ -48,12 +52,19 @@ export class RedisConnection {
     });
     let failure: Error | undefined;
     client.on("error", (error: Error) => (failure ??= error));
+    // The library's own limit ends where the server has accepted the connection.
+    const late = Promise.withResolvers<never>();
+    const timer = clock.after(timeoutMs, () =>
+      setImmediate(() => late.reject(new Error(`no connection within ${timeoutMs} ms`))),
+    );
     try {
-      await client.connect();
+      await Promise.race([client.connect(), late.promise]);
     } catch (error) {
       client.disconnect();
       const cause = failure ?? error;
       throw new Error(url.maskIn(cause instanceof Error ? cause.message : String(cause)));
+    } finally {
+      timer.cancel();
     }
     return new RedisConnection(client, onLost);
   }

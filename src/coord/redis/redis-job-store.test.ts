@@ -1,10 +1,12 @@
-import { after } from "node:test";
+import { after, test } from "node:test";
 import { systemClock } from "../../kernel/clock.ts";
 import { silentLogger } from "../../kernel/log.ts";
 import { seededRandom } from "../../kernel/random.ts";
 import { Secret } from "../../kernel/secret.ts";
-import { startRedis } from "../../testing/servers/redis-server.ts";
+import { OwnRedis, startRedis } from "../../testing/servers/redis-server.ts";
+import { within } from "../../testing/wait-for.ts";
 import { jobStoreSuite } from "../jobs/job-store.conformance.ts";
+import type { JobStore, JobStoreLimits } from "../jobs/job-store.ts";
 import { openRedisJobStore } from "./redis-job-store.ts";
 import { RedisLink } from "./redis-link.ts";
 
@@ -19,23 +21,42 @@ let prefixes = 0;
 /** A loaded machine must not look like a dead server where that is not the question. */
 const TIMEOUT_MS = 2_000;
 
-jobStoreSuite("a real Redis", () => {
-  const keyPrefix = `t${process.pid}-${(prefixes += 1)}`;
-  return Promise.resolve({
-    async open(limits = {}) {
-      const deps = { clock: systemClock, random: seededRandom(1), log: silentLogger };
-      const link = new RedisLink({ url: new Secret(server.url), timeoutMs: TIMEOUT_MS, keyPrefix }, deps);
-      links.push(link);
-      await link.open();
-      return openRedisJobStore({
-        link,
-        limits: { jobsMax: 1_000, bytesMax: 10_000_000, ...limits },
-        clock: systemClock,
-        random: seededRandom(2),
-        replicas: 0,
-        replicasMs: 100,
-        waitingLink: null,
-      });
-    },
+const newPrefix = (): string => `t${process.pid}-${(prefixes += 1)}`;
+
+async function openLink(url: string, keyPrefix: string): Promise<RedisLink> {
+  const deps = { clock: systemClock, random: seededRandom(1), log: silentLogger };
+  const link = new RedisLink({ url: new Secret(url), timeoutMs: TIMEOUT_MS, keyPrefix }, deps);
+  links.push(link);
+  await link.open();
+  return link;
+}
+
+const openStore = (link: RedisLink, limits: Partial<JobStoreLimits> = {}): Promise<JobStore> =>
+  openRedisJobStore({
+    link,
+    limits: { jobsMax: 1_000, bytesMax: 10_000_000, ...limits },
+    clock: systemClock,
+    random: seededRandom(2),
+    replicas: 0,
+    replicasMs: 100,
+    waitingLink: null,
   });
+
+jobStoreSuite("a real Redis", () => {
+  const keyPrefix = newPrefix();
+  return Promise.resolve({ open: async (limits) => openStore(await openLink(server.url, keyPrefix), limits) });
 });
+
+for (const when of ["before the link is open", "after it"])
+  test(`a server that froze ${when} holds up no start: the store opens, and hears of jobs when it is back [80.R1]`, async () => {
+    await using own = await OwnRedis.start();
+    if (when.startsWith("before")) own.pause();
+    const link = await openLink(own.url, newPrefix());
+    own.pause();
+    const store = await within("the store to open", openStore(link));
+    const told = Promise.withResolvers<void>();
+    using _listening = store.onChange(() => told.resolve());
+    own.resume();
+    await within("word that there may be jobs", told.promise);
+    await store.close();
+  });

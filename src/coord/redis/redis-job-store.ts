@@ -21,9 +21,9 @@ import {
   unavailable,
 } from "../jobs/job-store.ts";
 import { JobKeys, OPEN_COUNTS } from "./job-keys.ts";
-import { ChannelListener } from "./job-listener.ts";
 import { JobSteps, partName } from "./job-steps.ts";
 import type { RedisLink } from "./redis-link.ts";
+import { RedisSubscriber } from "./subscriber.ts";
 
 export interface RedisJobStoreOptions {
   readonly link: RedisLink;
@@ -46,6 +46,8 @@ const TRIES_MAX = 10;
 const CLAIM_ROUNDS = 3;
 const DUE_MAX = 100;
 const LIST_READ_MAX = 500;
+/** For the channel at the start. Whoever listens is told to look for itself when it is heard later. */
+const LISTEN_MS = 1_000;
 const TOKEN_BYTES = 16;
 
 /** Jobs in Redis: shared by all gateways, as durable as the server and its replicas are. */
@@ -69,17 +71,15 @@ class RedisJobStore implements JobStore {
   readonly #keys: JobKeys;
   readonly #steps: JobSteps;
   readonly #listeners = new Set<(id: string | null) => void>();
-  readonly #listener: ChannelListener;
+  readonly #subscriber: RedisSubscriber;
   #front: Partial<Record<RequestClass, number>> = {};
 
   constructor(options: RedisJobStoreOptions) {
-    const { link, clock } = options;
+    const { link, clock, random } = options;
     this.#options = options;
     this.#keys = new JobKeys(link.settings.keyPrefix);
     this.#steps = new JobSteps(link, this.#keys);
-    this.#listener = new ChannelListener({ url: link.settings.url, clock, channel: this.#keys.channel }, (id) => {
-      for (const listener of this.#listeners) listener(id);
-    });
+    this.#subscriber = new RedisSubscriber(link, { clock, random });
   }
 
   get durability(): "replicated" | "server" {
@@ -87,12 +87,33 @@ class RedisJobStore implements JobStore {
   }
 
   async open(): Promise<void> {
-    await this.#listener.open();
+    await this.#listen();
     try {
       await this.sweep();
     } catch {
       // A server that is away now is found by a later sweep.
     }
+  }
+
+  /** Resolves when it listens; also while the server is away, or when that takes too long. */
+  async #listen(): Promise<void> {
+    const { link, clock } = this.#options;
+    const { promise: listening, resolve } = Promise.withResolvers<void>();
+    this.#subscriber.listen(this.#keys.channel, {
+      onMessage: (id) => this.#tell(id),
+      onListening: () => {
+        resolve();
+        this.#tell(null);
+      },
+    });
+    if (link.state !== "closed") return;
+    const timer = clock.after(LISTEN_MS, resolve);
+    await listening;
+    timer.cancel();
+  }
+
+  #tell(id: string | null): void {
+    for (const listener of this.#listeners) listener(id);
   }
 
   async submit(ask: JobAsk, blobs: JobBlobs): Promise<SubmitOutcome> {
@@ -252,7 +273,7 @@ class RedisJobStore implements JobStore {
   }
 
   close(): Promise<void> {
-    this.#listener.close();
+    this.#subscriber.close();
     this.#options.waitingLink?.close();
     return Promise.resolve();
   }

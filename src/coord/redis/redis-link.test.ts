@@ -10,6 +10,7 @@ import { Secret } from "../../kernel/secret.ts";
 import { FaultProxy } from "../../testing/fault-proxy.ts";
 import { OwnRedis } from "../../testing/servers/redis-server.ts";
 import { eventually, within } from "../../testing/wait-for.ts";
+import { RedisConnection } from "./redis-connection.ts";
 import { RedisLink, type StepOutcome } from "./redis-link.ts";
 import { loadScript, type Script } from "./script.ts";
 
@@ -134,6 +135,17 @@ test("a dead server is looked for no more than once a second [80.R3]", async () 
     proxy.accepted - before <= Math.ceil(seconds) + 1,
     `${proxy.accepted - before} connections in ${seconds} s`,
   );
+});
+
+test("a connection that is accepted and never greeted is given up within its time, wherever one is opened [80.R1 80.R10]", async () => {
+  await using server = await OwnRedis.start();
+  const admin = new Redis(server.url);
+  await admin.call("ACL", ["SETUSER", "u", "on", ">p", "~*", "&*", "+@all"]);
+  admin.disconnect();
+  server.pause();
+  const url = new Secret(`redis://u:p@127.0.0.1:${server.port}/0`);
+  const opening = RedisConnection.open(url, 100, systemClock, () => {});
+  await within("the connection to be given up", assert.rejects(opening, /no connection within 100 ms/));
 });
 
 test("a slow server opens the breaker, and a probe that is as slow does not close it [80.R5]", async () => {

@@ -273,18 +273,9 @@ export class RedisLink {
     this.#opening = true;
     this.#triedAt = clock.mono();
     let made: RedisConnection | undefined;
-    let givenUp = false;
     try {
-      const opened = RedisConnection.open(this.settings.url, OPEN_MS, () => this.#lost(made)).then((connection) => {
-        if (givenUp) connection.close(); // One that opens after its time is of no use to anyone.
-        made = connection;
-        return connection;
-      });
-      const connection = await this.#within(opened, OPEN_MS);
-      if (connection !== undefined) return await this.#look(connection);
-      givenUp = true;
-      opened.catch(() => {});
-      return `no connection within ${OPEN_MS} ms`;
+      made = await RedisConnection.open(this.settings.url, OPEN_MS, clock, () => this.#lost(made));
+      return await this.#look(made);
     } catch (error) {
       return error instanceof Error ? error.message : String(error);
     } finally {

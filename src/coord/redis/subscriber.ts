@@ -83,7 +83,7 @@ export class RedisSubscriber {
     this.#triedAt = this.#deps.clock.mono();
     let made: RedisConnection | undefined;
     try {
-      made = await RedisConnection.open(this.#link.settings.url, OPEN_MS, () => this.#lost(made));
+      made = await RedisConnection.open(this.#link.settings.url, OPEN_MS, this.#deps.clock, () => this.#lost(made));
     } catch {
       made = undefined; // The next try is planned below; the link tells of a server that is away.
     }
