@@ -21,7 +21,9 @@ const OF_THE_BODY = new Set(["content-type", "content-encoding", "content-langua
 export function answerHeaders(rawHeaders: readonly string[], facts: AnswerFacts): string[] {
   const forwarded = forwardResponseHeaders(rawHeaders, { mode: facts.mode, keepContentLength: false });
   const headers =
-    facts.replacedBody === true ? [...without(forwarded, OF_THE_BODY), "content-type", "application/json"] : forwarded;
+    facts.replacedBody === true
+      ? [...withoutHeaders(forwarded, OF_THE_BODY), "content-type", "application/json"]
+      : forwarded;
   headers.push(
     "x-request-id",
     facts.requestId,
@@ -43,8 +45,8 @@ export function headerValue(rawHeaders: readonly string[], name: string): string
   return undefined;
 }
 
-/** `names` in lower case. */
-export function without(headers: readonly string[], names: ReadonlySet<string>): string[] {
+/** The list without the headers of these names, which are in lower case. */
+export function withoutHeaders(headers: readonly string[], names: ReadonlySet<string>): string[] {
   const kept: string[] = [];
   for (let i = 0; i + 1 < headers.length; i += 2) {
     const name = headers[i] ?? "";

@@ -16,7 +16,7 @@ import {
 import type { ReplayPlan } from "../../decide/replay/plan-replay.ts";
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
-import { without } from "../calls/answer-headers.ts";
+import { withoutHeaders } from "../calls/answer-headers.ts";
 import { recordCall } from "../calls/call-record.ts";
 import { cutIfNotTaken } from "../calls/client-writer.ts";
 import type { ClientReply } from "../http/client-port.ts";
@@ -117,12 +117,8 @@ export class ReplayRun {
     if (!this.#patience.ended && !this.#request.context.res.gone) return false;
     this.#dropClaims();
     if (this.#draining) this.#request.refuse("DRAINING", "the gateway is stopping");
-    else this.#refuseGone();
+    else this.#request.refuse("CLIENT_CLOSED", "the client left while it waited for another request's answer");
     return true;
-  }
-
-  #refuseGone(): void {
-    this.#request.refuse("CLIENT_CLOSED", "the client left while it waited for another request's answer");
   }
 
   async #askKey(fingerprint: string): Promise<Stage> {
@@ -265,7 +261,10 @@ export class ReplayRun {
   #give(reply: Reply, from: "idempotent" | "cache", says: readonly string[]): void {
     const { context, upstream, class: requestClass, model, bytes } = this.#request;
     const { settings } = upstream;
-    if (context.res.gone) return this.#refuseGone();
+    if (context.res.gone) {
+      this.#request.refuse("CLIENT_CLOSED", "the client left while it waited for another request's answer");
+      return;
+    }
     const own = ["x-request-id", context.requestId, "x-yardmaster-queue-ms", "0"];
     context.res.onGone = null;
     context.res.sendWhole(reply.status, [...reply.headers, ...own, ...this.#added, ...says], reply.body);
@@ -311,12 +310,11 @@ export class ReplayRun {
       whole,
       status,
       headers,
-      // Nobody asks it of an answer to a key alone.
-      empty: empty || (this.#contentKey !== null && body !== null && isEmptyCompletion(body)),
+      empty: empty || (body !== null && isEmptyCompletion(body)),
       errorCodes: () => (body === null ? [] : errorCodesOf(body)),
     };
     const kept = (kind: Reply["kind"]): Reply | null =>
-      body === null ? null : { kind, status, headers: without(headers, PERSONAL), body };
+      body === null ? null : { kind, status, headers: withoutHeaders(headers, PERSONAL), body };
     const storing: Promise<void>[] = [];
     const key = this.#keyClaim;
     if (key !== null) {

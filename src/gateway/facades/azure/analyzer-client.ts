@@ -1,6 +1,7 @@
 import type { UpstreamSettings } from "../../../contract/gateway-config.ts";
 import { readAnalyzeTarget } from "../../../decide/facades/azure/analyze-paths.ts";
 import type { Clock } from "../../../kernel/clock.ts";
+import { withoutHeaders } from "../../calls/answer-headers.ts";
 import type {
   UpstreamClient,
   UpstreamExchange,
@@ -64,16 +65,13 @@ class AnalyzerClient implements UpstreamClient {
   }
 }
 
+const ENCODING: ReadonlySet<string> = new Set(["accept-encoding"]);
+const ENCODING_AND_KEY: ReadonlySet<string> = new Set([...ENCODING, "authorization"]);
+
 /** The service's own header for its key. Answers are read here, so none is asked for in another encoding. */
 function headersFor(headers: readonly string[], subscriptionKey: string | undefined): string[] {
-  const out: string[] = [];
-  for (let i = 0; i + 1 < headers.length; i += 2) {
-    const name = headers[i] ?? "";
-    const lower = name.toLowerCase();
-    if (lower === "accept-encoding" || (lower === "authorization" && subscriptionKey !== undefined)) continue;
-    out.push(name, headers[i + 1] ?? "");
-  }
-  out.push("accept-encoding", "identity");
-  if (subscriptionKey !== undefined) out.push("ocp-apim-subscription-key", subscriptionKey);
-  return out;
+  const kept = withoutHeaders(headers, subscriptionKey === undefined ? ENCODING : ENCODING_AND_KEY);
+  kept.push("accept-encoding", "identity");
+  if (subscriptionKey !== undefined) kept.push("ocp-apim-subscription-key", subscriptionKey);
+  return kept;
 }

@@ -4,7 +4,7 @@ import { OperationReader } from "../../../decide/facades/azure/operation.ts";
 import { parseRetryAfter } from "../../../decide/http/retry-after.ts";
 import { assertNever } from "../../../kernel/assert-never.ts";
 import type { Clock, Timer } from "../../../kernel/clock.ts";
-import { headerValue } from "../../calls/answer-headers.ts";
+import { headerValue, withoutHeaders } from "../../calls/answer-headers.ts";
 import type {
   UpstreamClient,
   UpstreamExchange,
@@ -124,20 +124,11 @@ export class ContainerExchange implements UpstreamExchange {
   }
 
   #look(path: string): void {
-    const { target, basePath, request } = this.#submission;
     const reader = new OperationReader();
-    const lookedAt: UpstreamRequest = {
-      method: "GET",
-      path: basePath + path,
-      headers: withoutBody(request.headers),
-      body: [],
-      bodyBytes: undefined,
-      freshConnection: false,
-    };
     this.#under = gather(
       this.#client,
-      target,
-      lookedAt,
+      this.#submission.target,
+      this.#about("GET", path),
       { bytesMax: RESULT_BYTES_MAX, onChunk: (chunk) => reader.push(chunk) },
       (gathered) => {
         if (this.#over) return;
@@ -195,17 +186,24 @@ export class ContainerExchange implements UpstreamExchange {
   #callOff(): void {
     const path = this.#run.removal;
     if (path === null) return;
-    const { target, basePath, request } = this.#submission;
-    const removal: UpstreamRequest = {
-      method: "DELETE",
+    const { target } = this.#submission;
+    const timer = this.#clock.after(REMOVAL_MS_MAX, () => exchange.abort());
+    const exchange = gather(this.#client, target, this.#about("DELETE", path), { bytesMax: 65_536 }, () =>
+      timer.cancel(),
+    );
+  }
+
+  /** A request about the operation: with the submission's headers, and without a body. */
+  #about(method: "GET" | "DELETE", path: string): UpstreamRequest {
+    const { basePath, request } = this.#submission;
+    return {
+      method,
       path: basePath + path,
-      headers: withoutBody(request.headers),
+      headers: withoutHeaders(request.headers, OF_THE_BODY),
       body: [],
       bodyBytes: undefined,
       freshConnection: false,
     };
-    const timer = this.#clock.after(REMOVAL_MS_MAX, () => exchange.abort());
-    const exchange = gather(this.#client, target, removal, { bytesMax: 65_536 }, () => timer.cancel());
   }
 
   #headOf(head: UpstreamHead): ContainerHead {
@@ -216,13 +214,4 @@ export class ContainerExchange implements UpstreamExchange {
       operationLocation: headerValue(head.rawHeaders, "operation-location"),
     };
   }
-}
-
-function withoutBody(headers: readonly string[]): string[] {
-  const kept: string[] = [];
-  for (let i = 0; i + 1 < headers.length; i += 2) {
-    const name = headers[i] ?? "";
-    if (!OF_THE_BODY.has(name.toLowerCase())) kept.push(name, headers[i + 1] ?? "");
-  }
-  return kept;
 }

@@ -7,7 +7,7 @@ import {
   type OcrReading,
 } from "../../../decide/facades/azure/plain-ocr.ts";
 import { formatIsoTime, type Clock, type EpochMs } from "../../../kernel/clock.ts";
-import { headerValue } from "../../calls/answer-headers.ts";
+import { headerValue, withoutHeaders } from "../../calls/answer-headers.ts";
 import type {
   UpstreamClient,
   UpstreamExchange,
@@ -21,6 +21,8 @@ import { brokenOff, Delivery } from "./gather.ts";
 /** Of an OCR engine's answer, which is parsed whole. */
 const TEXT_BYTES_MAX = 4 * 1024 * 1024;
 const TAKES = "application/json, text/markdown, text/plain";
+/** Of the submission's headers, those that the engine is told otherwise: the answer is read here, so it is asked for in a form that can be. */
+const REPLACED: ReadonlySet<string> = new Set(["content-type", "content-length", "accept"]);
 
 /**
  * Hands a document's bytes to a plain OCR engine and makes the service's result of its answer, as one exchange.
@@ -102,7 +104,7 @@ export class OcrExchange implements UpstreamExchange {
     const asked: UpstreamRequest = {
       method: "POST",
       path: basePath + this.#ocrPath,
-      headers: [...headersForOcr(request.headers), "content-type", contentType, "accept", TAKES],
+      headers: [...withoutHeaders(request.headers, REPLACED), "content-type", contentType, "accept", TAKES],
       body,
       bodyBytes: body.reduce((sum, part) => sum + part.length, 0),
       freshConnection: request.freshConnection,
@@ -177,15 +179,3 @@ async function lengthsOf(
   }
   return lengths;
 }
-
-/** The answer is read here, so it is asked for in a form that can be. */
-function headersForOcr(headers: readonly string[]): string[] {
-  const kept: string[] = [];
-  for (let i = 0; i + 1 < headers.length; i += 2) {
-    const name = headers[i] ?? "";
-    if (!REPLACED.has(name.toLowerCase())) kept.push(name, headers[i + 1] ?? "");
-  }
-  return kept;
-}
-
-const REPLACED: ReadonlySet<string> = new Set(["content-type", "content-length", "accept"]);
