@@ -18,7 +18,7 @@ import { findModel, listModels } from "../views/models-view.ts";
 import type { ClientRequest } from "./client-port.ts";
 import type { RequestContext } from "./request-context.ts";
 import type { DocumentHandler, Handler, JobHandler } from "./routes.ts";
-import { hasUnreadBody, sendError } from "./send-error.ts";
+import { hasUnreadBody, sendFailure } from "./send-error.ts";
 
 export interface OwnRoutesDeps {
   readonly clock: Clock;
@@ -50,25 +50,7 @@ export class OwnRoutes {
   }
 
   handle(context: RequestContext, handler: OwnHandler): void {
-    this.#answer(context, handler).catch((error: unknown) => {
-      const known = error instanceof YardmasterError;
-      if (!known)
-        this.#deps.log.error("request.internal", {
-          request: context.requestId,
-          route: context.route.pattern,
-          message: error instanceof Error ? error.message : String(error),
-        });
-      sendError(
-        context,
-        known ? error.code : "INTERNAL",
-        known ? error.message : "a fault in the gateway; the log has this request id",
-        {
-          dialect: context.dialect,
-          requestId: context.requestId,
-          clock: this.#deps.clock,
-        },
-      );
-    });
+    this.#answer(context, handler).catch((error: unknown) => sendFailure(context, error, this.#deps));
   }
 
   async #answer(context: RequestContext, handler: OwnHandler): Promise<void> {
@@ -149,24 +131,11 @@ export class OwnRoutes {
   }
 
   #readyz(context: RequestContext): void {
-    if (this.#deps.draining()) {
-      sendError(context, "DRAINING", "the gateway is stopping", {
-        dialect: "openai",
-        requestId: context.requestId,
-        clock: this.#deps.clock,
-      });
-      return;
-    }
+    if (this.#deps.draining()) throw new YardmasterError("DRAINING", "the gateway is stopping");
     const upstreams = this.#deps.registry.all();
     const able = upstreams.filter((upstream) => upstream.unavailable("", true) === null).length;
-    if (upstreams.length > 0 && able === 0) {
-      sendError(context, "UPSTREAM_UNAVAILABLE", "no upstream has an endpoint that can take work", {
-        dialect: "openai",
-        requestId: context.requestId,
-        clock: this.#deps.clock,
-      });
-      return;
-    }
+    if (upstreams.length > 0 && able === 0)
+      throw new YardmasterError("UPSTREAM_UNAVAILABLE", "no upstream has an endpoint that can take work");
     sendText(context, 200, `ready: ${able} of ${upstreams.length} upstreams can take work\n`);
   }
 

@@ -2,8 +2,10 @@ import { renderErrorBody, type Dialect } from "../../contract/error-body.ts";
 import { renderRetryAfter } from "../../decide/http/retry-after.ts";
 import { headerValue } from "../calls/answer-headers.ts";
 import type { Clock, MonoMs, Timer } from "../../kernel/clock.ts";
-import { ERRORS, type ErrorCode } from "../../kernel/errors.ts";
+import { ERRORS, YardmasterError, type ErrorCode } from "../../kernel/errors.ts";
+import type { Logger } from "../../kernel/log.ts";
 import type { BodyReader, ClientReply, ClientRequest } from "./client-port.ts";
+import type { RequestContext } from "./request-context.ts";
 
 export interface ErrorFacts {
   readonly dialect: Dialect;
@@ -61,6 +63,29 @@ export function sendError(
     req.readBody(new Lingering(res, facts.clock, msMax));
   }
   return status;
+}
+
+/**
+ * Answers with what a handler threw: an error of ours as it is, anything else as INTERNAL, with its words in the log alone. As
+ * `sendError`, it says nothing where the answer has begun.
+ */
+export function sendFailure(
+  context: RequestContext,
+  error: unknown,
+  { clock, log }: { readonly clock: Clock; readonly log: Logger },
+  facts: Pick<ErrorFacts, "param" | "retryAfterMs" | "upstreamId"> = {},
+): { readonly code: ErrorCode; readonly status: number } {
+  const { requestId, dialect } = context;
+  const known = error instanceof YardmasterError;
+  if (!known)
+    log.error("request.internal", {
+      request: requestId,
+      route: context.route.pattern,
+      message: error instanceof Error ? error.message : String(error),
+    });
+  const code = known ? error.code : "INTERNAL";
+  const message = known ? error.message : "a fault in the gateway; the log has this request id";
+  return { code, status: sendError(context, code, message, { ...facts, dialect, requestId, clock }) };
 }
 
 /** How much of a body may still come, at most. A small rest is read and thrown away by the server itself. */

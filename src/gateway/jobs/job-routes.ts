@@ -13,7 +13,7 @@ import { bodyFingerprint } from "../http/body-fingerprint.ts";
 import type { JobHandler } from "../http/routes.ts";
 import { RequestBody, type BodyEnd } from "../http/request-body.ts";
 import type { RequestContext } from "../http/request-context.ts";
-import { sendError } from "../http/send-error.ts";
+import { sendFailure } from "../http/send-error.ts";
 import { sendJobAnswer, sendJobEvents } from "./job-streams.ts";
 import type { JobService } from "./job-service.ts";
 import { readSubmission, type Upstreams } from "./read-submission.ts";
@@ -48,25 +48,9 @@ export class JobRoutes {
     context.res.onGone = () => gone.abort(new YardmasterError("CLIENT_CLOSED", "the client left"));
     this.#answer(context, handler, expectsContinue, gone.signal).catch((error: unknown) => {
       if (gone.signal.aborted) return;
-      const known = error instanceof YardmasterError;
-      if (!known)
-        this.#deps.log.error("request.internal", {
-          request: context.requestId,
-          route: context.route.pattern,
-          message: error instanceof Error ? error.message : String(error),
-        });
-      if (context.res.begun) return context.res.breakOff();
-      sendError(
-        context,
-        known ? error.code : "INTERNAL",
-        known ? error.message : "a fault in the gateway; the log has this request id",
-        {
-          dialect: context.dialect,
-          requestId: context.requestId,
-          clock: this.#deps.clock,
-          retryAfterMs: NOT_DONE_MS,
-        },
-      );
+      const { begun } = context.res;
+      sendFailure(context, error, this.#deps, { retryAfterMs: NOT_DONE_MS });
+      if (begun) context.res.breakOff(); // There is no place in it for an error.
     });
   }
 

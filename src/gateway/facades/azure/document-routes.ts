@@ -26,7 +26,7 @@ import type { CallDeps } from "../../calls/call-deps.ts";
 import { recordCall } from "../../calls/call-record.ts";
 import type { RequestContext } from "../../http/request-context.ts";
 import { RequestBody, type BodyEnd } from "../../http/request-body.ts";
-import { sendError } from "../../http/send-error.ts";
+import { sendFailure } from "../../http/send-error.ts";
 import type { Upstream } from "../../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../../upstreams/upstream-registry.ts";
 import type { JobRead } from "../../../coord/jobs/job-store.ts";
@@ -249,24 +249,10 @@ export class DocumentRoutes {
   }
 
   #fail(context: RequestContext, error: unknown): Failure {
-    const known = error instanceof YardmasterError ? error : undefined;
-    if (known === undefined)
-      this.#deps.log.error("request.internal", {
-        request: context.requestId,
-        route: context.route.pattern,
-        message: error instanceof Error ? error.message : String(error),
-      });
-    const code = known?.code ?? "INTERNAL";
-    const facts = known instanceof Refusal ? known.facts : {};
-    const status = sendError(context, code, known?.message ?? "a fault in the gateway; the log has this request id", {
-      dialect: context.dialect,
-      requestId: context.requestId,
-      clock: this.#deps.clock,
-      param: facts.param,
-      retryAfterMs: facts.retryAfterMs,
-      upstreamId: facts.upstream?.settings.id,
-    });
-    return { code, status, upstream: facts.upstream ?? null };
+    const { upstream, param, retryAfterMs }: RefusalFacts = error instanceof Refusal ? error.facts : {};
+    const upstreamId = upstream?.settings.id;
+    const told = sendFailure(context, error, this.#deps, { param, retryAfterMs, upstreamId });
+    return { ...told, upstream: upstream ?? null };
   }
 
   /** A submission that came to nothing. One that was accepted ends in the record of its job. */
