@@ -65,6 +65,31 @@ export function recordCall(deps: CallDeps, context: RequestContext, facts: CallF
   facts.span?.end(requestAttributes(event), facts.outcome === "ok" ? "ok" : "error", deps.clock.wall());
 }
 
+/** The same of a request that was refused, or left, before any endpoint was asked. `class`: null while it is not known. */
+export function recordRefusal(
+  deps: CallDeps,
+  context: RequestContext,
+  refusal: Pick<CallFacts, "upstream" | "class" | "status" | "shed"> & { readonly code: ErrorCode },
+): void {
+  const { code, upstream } = refusal;
+  const outcome: RequestOutcome =
+    code === "CLIENT_CLOSED" ? "client_aborted" : code === "INTERNAL" ? "internal_error" : "refused";
+  if (outcome === "refused") deps.metrics.forUpstream(upstream?.settings.id ?? null).refused(code);
+  recordCall(deps, context, {
+    ...refusal,
+    outcome,
+    endpoint: null,
+    model: null,
+    queueMs: null,
+    firstByteMs: null,
+    usage: null,
+    bytesIn: 0,
+    bytesOut: 0,
+    attempts: 0,
+    span: null,
+  });
+}
+
 function countCall(metrics: GatewayMetrics, event: AuditEvent, usage: TokenUsage | null): void {
   const ofUpstream = metrics.forUpstream(event.upstream);
   if (event.class === null) ofUpstream.endedUnclassed(event.route, event.outcome);

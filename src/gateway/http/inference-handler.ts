@@ -1,4 +1,3 @@
-import type { RequestOutcome } from "../../contract/audit-event.ts";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import type { Role } from "../../contract/roles.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
@@ -17,7 +16,7 @@ import type { KeyLimiter } from "../auth/key-limits.ts";
 import { AdmittedCall } from "../calls/admitted-call.ts";
 import { headerValue } from "../calls/answer-headers.ts";
 import type { CallDeps } from "../calls/call-deps.ts";
-import { recordCall } from "../calls/call-record.ts";
+import { recordRefusal } from "../calls/call-record.ts";
 import type { PreparedRequest } from "../calls/prepared-request.ts";
 import { translateRerank } from "../calls/rerank-translation.ts";
 import type { ReplayDesk } from "../replay/replay-desk.ts";
@@ -339,8 +338,6 @@ export class InferenceHandler {
   }
 
   #refuse(context: RequestContext, code: ErrorCode, message: string, facts: RefusalFacts): void {
-    const outcome: RequestOutcome = code === "CLIENT_CLOSED" ? "client_aborted" : "refused";
-    if (outcome === "refused") this.#deps.metrics.forUpstream(facts.upstream?.settings.id ?? null).refused(code);
     const status = sendError(context, code, message, {
       dialect: context.dialect,
       requestId: context.requestId,
@@ -349,21 +346,11 @@ export class InferenceHandler {
       retryAfterMs: facts.retryAfterMs,
       upstreamId: facts.upstream?.settings.id,
     });
-    recordCall(this.#deps, context, {
+    recordRefusal(this.#deps, context, {
       upstream: facts.upstream ?? null,
-      endpoint: null,
       class: facts.class ?? null,
-      model: null,
-      outcome,
       code,
       status,
-      queueMs: null,
-      firstByteMs: null,
-      usage: null,
-      bytesIn: 0,
-      bytesOut: 0,
-      attempts: 0,
-      span: null,
       shed: facts.shed === true,
     });
   }

@@ -1,7 +1,6 @@
 import type { GatewayConfig } from "../../../contract/gateway-config.ts";
 import { formatListen } from "../../../contract/listen-address.ts";
 import type { RequestClass } from "../../../contract/request-class.ts";
-import type { RequestOutcome } from "../../../contract/audit-event.ts";
 import {
   readAnalyzeTarget,
   readResultTarget,
@@ -23,7 +22,7 @@ import { ERRORS, YardmasterError, type ErrorCode } from "../../../kernel/errors.
 import type { KeyLimiter } from "../../auth/key-limits.ts";
 import { headerValue } from "../../calls/answer-headers.ts";
 import type { CallDeps } from "../../calls/call-deps.ts";
-import { recordCall } from "../../calls/call-record.ts";
+import { recordRefusal } from "../../calls/call-record.ts";
 import type { RequestContext } from "../../http/request-context.ts";
 import { RequestBody, type BodyEnd } from "../../http/request-body.ts";
 import { sendFailure } from "../../http/send-error.ts";
@@ -66,7 +65,8 @@ export class DocumentRoutes {
   submit(context: RequestContext, expectsContinue: boolean): void {
     this.#arriving += 1;
     void this.#submit(context, expectsContinue)
-      .catch((error: unknown) => this.#record(context, this.#fail(context, error)))
+      // One that was accepted ends in the record of its job.
+      .catch((error: unknown) => recordRefusal(this.#deps, context, { ...this.#fail(context, error), class: null }))
       .finally(() => (this.#arriving -= 1));
   }
 
@@ -253,29 +253,6 @@ export class DocumentRoutes {
     const upstreamId = upstream?.settings.id;
     const told = sendFailure(context, error, this.#deps, { param, retryAfterMs, upstreamId });
     return { ...told, upstream: upstream ?? null };
-  }
-
-  /** A submission that came to nothing. One that was accepted ends in the record of its job. */
-  #record(context: RequestContext, { code, status, upstream }: Failure): void {
-    const outcome: RequestOutcome =
-      code === "CLIENT_CLOSED" ? "client_aborted" : code === "INTERNAL" ? "internal_error" : "refused";
-    if (outcome === "refused") this.#deps.metrics.forUpstream(upstream?.settings.id ?? null).refused(code);
-    recordCall(this.#deps, context, {
-      upstream,
-      endpoint: null,
-      class: null,
-      model: null,
-      outcome,
-      code,
-      status,
-      queueMs: null,
-      firstByteMs: null,
-      usage: null,
-      bytesIn: 0,
-      bytesOut: 0,
-      attempts: 0,
-      span: null,
-    });
   }
 }
 
