@@ -8,7 +8,6 @@ import type { BodyForm } from "../../decide/idempotency/body-fingerprint.ts";
 import { parseIdempotencyKey } from "../../decide/idempotency/idempotency-key.ts";
 import { planReplay, remembers } from "../../decide/replay/plan-replay.ts";
 import { MultipartScan, parseBoundary } from "../../decide/http/multipart-scan.ts";
-import { assertNever } from "../../kernel/assert-never.ts";
 import type { Bag } from "../../kernel/bag.ts";
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
@@ -24,7 +23,7 @@ import type { OnEnded } from "../replay/replay-run.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import { BodyMemory } from "./body-memory.ts";
-import { RequestBody, type BodyEnd } from "./request-body.ts";
+import { refusalOfBody, RequestBody, type BodyEnd } from "./request-body.ts";
 import type { RequestContext } from "./request-context.ts";
 import { sendError } from "./send-error.ts";
 
@@ -177,9 +176,6 @@ export class InferenceHandler {
       this.#deps.limiter.leave(context.key.id);
       return this.#refuse(context, scanner.code, scanner.why, { upstream });
     }
-    const length = headerValue(raw, "content-length");
-    const chunked = headerValue(raw, "transfer-encoding") !== undefined;
-    const declared = chunked ? undefined : Number(length ?? 0);
     const { clock, wheel, budget } = this.#deps;
     const config = this.#deps.config();
     const body = new RequestBody(context.req, {
@@ -189,19 +185,18 @@ export class InferenceHandler {
       bytesMax: config.maxBodyBytes,
       idleMs: config.http.bodyIdleMs,
     });
-    if (expectsContinue && (declared ?? 0) <= config.maxBodyBytes) context.res.sendContinue();
     this.#arriving += 1;
     body.collect(
-      declared,
+      expectsContinue ? context.res : null,
       (chunk) => scanner.scanner.push(chunk),
       (end) => {
         this.#arriving -= 1;
-        this.#onBody(arriving, scanner.scanner, body, end, length !== undefined || chunked);
+        this.#onBody(arriving, scanner.scanner, body, end);
       },
     );
   }
 
-  #onBody(arriving: Arriving, scanner: BodyScanner, body: RequestBody, end: BodyEnd, hasBody: boolean): void {
+  #onBody(arriving: Arriving, scanner: BodyScanner, body: RequestBody, end: BodyEnd): void {
     const { context } = arriving;
     const memory = new BodyMemory(end.kind === "whole" ? end.chunks : [], () =>
       this.#deps.budget.give(body.takenBytes),
@@ -215,7 +210,7 @@ export class InferenceHandler {
         ...facts,
       });
     };
-    if (end.kind !== "whole") return refuse(...refusalOfBody(end));
+    if (end.kind !== "whole") return refuse(...refusalOfBody(end, "body", "max_body_bytes"));
     if (this.#deps.draining()) return refuse("DRAINING", "the gateway is stopping");
     const scanned = scanner.end();
     if (scanned.kind === "bad") return refuse(scanned.code, scanned.why, { param: scanned.param });
@@ -235,6 +230,7 @@ export class InferenceHandler {
       return refuse("EXTERNAL_UPSTREAM_FORBIDDEN", "this key's data may not leave the house", { upstream });
     }
     const { chunks, bytes } = end;
+    const hasBody = body.length !== "none";
     this.#proceed({ arriving, upstream, model, scanned, chunks, bytes, hasBody, memory, refuse });
   }
 
@@ -353,21 +349,6 @@ export class InferenceHandler {
       status,
       shed: facts.shed === true,
     });
-  }
-}
-
-function refusalOfBody(end: Exclude<BodyEnd, { kind: "whole" }>): [code: ErrorCode, why: string] {
-  switch (end.kind) {
-    case "tooLarge":
-      return ["BODY_TOO_LARGE", `the body is larger than ${end.bytesMax} bytes (max_body_bytes)`];
-    case "noMemory":
-      return ["QUEUE_FULL", "the memory for request bodies is full (max_buffered_bytes)"];
-    case "tooSlow":
-      return ["REQUEST_TIMEOUT", "the body came too slowly"];
-    case "clientGone":
-      return ["CLIENT_CLOSED", "the client left while sending its body"];
-    default:
-      return assertNever(end, "end of a body");
   }
 }
 

@@ -1,7 +1,19 @@
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
+import { assertNever } from "../../kernel/assert-never.ts";
+import type { ErrorCode } from "../../kernel/errors.ts";
 import type { Deadline, TimerWheel } from "../../kernel/timer-wheel.ts";
 import type { BufferBudget } from "../buffer-budget.ts";
-import type { BodyReader, ClientRequest } from "./client-port.ts";
+import { headerValue } from "../calls/answer-headers.ts";
+import type { BodyReader, ClientReply, ClientRequest } from "./client-port.ts";
+
+/** Bytes of a request's body by its head; "unknown" where chunks tell, "none" without a word of it. */
+export type BodyLength = number | "unknown" | "none";
+
+export function bodyLength(rawHeaders: readonly string[]): BodyLength {
+  if (headerValue(rawHeaders, "transfer-encoding") !== undefined) return "unknown";
+  const length = headerValue(rawHeaders, "content-length");
+  return length === undefined ? "none" : Number(length);
+}
 
 export type BodyEnd =
   | { readonly kind: "whole"; readonly chunks: readonly Buffer[]; readonly bytes: number }
@@ -10,6 +22,14 @@ export type BodyEnd =
   | { readonly kind: "noMemory" }
   | { readonly kind: "tooSlow" }
   | { readonly kind: "clientGone" };
+
+export interface BodyDeps {
+  readonly clock: Clock;
+  readonly wheel: TimerWheel;
+  readonly budget: BufferBudget;
+  readonly bytesMax: number;
+  readonly idleMs: number;
+}
 
 /** A body that came slower than this after `bodyIdleMs` is one that will never end. */
 const BYTES_PER_MS_MIN = 1;
@@ -23,6 +43,7 @@ const BYTES_PER_MS_MIN = 1;
  */
 export class RequestBody implements BodyReader {
   readonly holdsAll = true;
+  readonly length: BodyLength;
   readonly #req: ClientRequest;
   readonly #wheel: TimerWheel;
   readonly #budget: BufferBudget;
@@ -36,11 +57,9 @@ export class RequestBody implements BodyReader {
   #onChunk: ((chunk: Buffer) => void) | undefined;
   #done: ((end: BodyEnd) => void) | undefined;
 
-  constructor(
-    req: ClientRequest,
-    deps: { clock: Clock; wheel: TimerWheel; budget: BufferBudget; bytesMax: number; idleMs: number },
-  ) {
+  constructor(req: ClientRequest, deps: BodyDeps) {
     this.#req = req;
+    this.length = bodyLength(req.rawHeaders);
     this.#wheel = deps.wheel;
     this.#budget = deps.budget;
     this.#bytesMax = deps.bytesMax;
@@ -53,12 +72,17 @@ export class RequestBody implements BodyReader {
     return this.#taken;
   }
 
-  /** `declared` is the Content-Length, undefined for a chunked body. Calls `done` exactly once, never synchronously on success. */
-  collect(declared: number | undefined, onChunk: (chunk: Buffer) => void, done: (end: BodyEnd) => void): void {
+  /**
+   * `waiting`: the client that sends its body only when it is told to go on, else null. Calls `done` exactly once, never
+   * synchronously on success.
+   */
+  collect(waiting: ClientReply | null, onChunk: (chunk: Buffer) => void, done: (end: BodyEnd) => void): void {
     this.#done = done;
-    if (declared !== undefined && declared > this.#bytesMax)
+    const declared = this.length === "none" ? 0 : this.length;
+    if (declared !== "unknown" && declared > this.#bytesMax)
       return this.#finish({ kind: "tooLarge", bytesMax: this.#bytesMax });
-    if (declared !== undefined && !this.#take(declared)) return this.#finish({ kind: "noMemory" });
+    waiting?.sendContinue();
+    if (declared !== "unknown" && !this.#take(declared)) return this.#finish({ kind: "noMemory" });
     this.#deadline = this.#wheel.add((this.#startedAt + this.#idleMs) as MonoMs, (now) => this.#checkPace(now));
     this.#onChunk = onChunk;
     this.#req.readBody(this);
@@ -113,3 +137,40 @@ export class RequestBody implements BodyReader {
 /** Pieces of one memory are one piece again, which takes one place in the system call that sends them on. */
 const goesOn = (last: Buffer, next: Buffer): boolean =>
   last.buffer === next.buffer && last.byteOffset + last.length === next.byteOffset;
+
+/** A body whose memory is held until it is disposed of. */
+export type WholeBody = Extract<BodyEnd, { kind: "whole" }> & Disposable;
+
+/** Collects a body for who needs all of it at once; memory of one that is not whole is given back. */
+export async function collectBody(
+  { req, res }: { readonly req: ClientRequest; readonly res: ClientReply },
+  expectsContinue: boolean,
+  deps: BodyDeps,
+): Promise<WholeBody | Exclude<BodyEnd, { kind: "whole" }>> {
+  const body = new RequestBody(req, deps);
+  const end = await new Promise<BodyEnd>((resolve) => body.collect(expectsContinue ? res : null, () => {}, resolve));
+  const give = (): void => deps.budget.give(body.takenBytes);
+  if (end.kind === "whole") return { ...end, [Symbol.dispose]: give };
+  give();
+  return end;
+}
+
+/** `what`: the body in the route's words. `setting`: where its limit is set. */
+export function refusalOfBody(
+  end: Exclude<BodyEnd, { kind: "whole" }>,
+  what: string,
+  setting: string,
+): [code: ErrorCode, why: string] {
+  switch (end.kind) {
+    case "tooLarge":
+      return ["BODY_TOO_LARGE", `the ${what} is larger than ${end.bytesMax} bytes (${setting})`];
+    case "noMemory":
+      return ["QUEUE_FULL", "the memory for request bodies is full (max_buffered_bytes)"];
+    case "tooSlow":
+      return ["REQUEST_TIMEOUT", `the ${what} came too slowly`];
+    case "clientGone":
+      return ["CLIENT_CLOSED", `the client left while sending its ${what}`];
+    default:
+      return assertNever(end, "end of a body");
+  }
+}

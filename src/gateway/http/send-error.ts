@@ -1,10 +1,10 @@
 import { renderErrorBody, type Dialect } from "../../contract/error-body.ts";
 import { renderRetryAfter } from "../../decide/http/retry-after.ts";
-import { headerValue } from "../calls/answer-headers.ts";
 import type { Clock, MonoMs, Timer } from "../../kernel/clock.ts";
 import { ERRORS, YardmasterError, type ErrorCode } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { BodyReader, ClientReply, ClientRequest } from "./client-port.ts";
+import { bodyLength } from "./request-body.ts";
 import type { RequestContext } from "./request-context.ts";
 
 export interface ErrorFacts {
@@ -91,8 +91,8 @@ export function sendFailure(
 /** How much of a body may still come, at most. A small rest is read and thrown away by the server itself. */
 function unreadBytes(req: ClientRequest): number {
   if (req.complete) return 0;
-  if (headerValue(req.rawHeaders, "transfer-encoding") !== undefined) return Infinity;
-  return Number(headerValue(req.rawHeaders, "content-length") ?? 0);
+  const length = bodyLength(req.rawHeaders);
+  return length === "unknown" ? Infinity : length === "none" ? 0 : length;
 }
 
 /** Whether so much of the body is left that the connection is not worth keeping. */

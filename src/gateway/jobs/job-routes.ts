@@ -11,11 +11,11 @@ import { headerValue } from "../calls/answer-headers.ts";
 import type { BufferBudget } from "../buffer-budget.ts";
 import { bodyFingerprint } from "../http/body-fingerprint.ts";
 import type { JobHandler } from "../http/routes.ts";
-import { RequestBody, type BodyEnd } from "../http/request-body.ts";
+import { collectBody, refusalOfBody } from "../http/request-body.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import { sendFailure } from "../http/send-error.ts";
 import { sendJobAnswer, sendJobEvents } from "./job-streams.ts";
-import type { JobService } from "./job-service.ts";
+import type { JobService, Submitted } from "./job-service.ts";
 import { readSubmission, type Upstreams } from "./read-submission.ts";
 
 export interface JobRoutesDeps {
@@ -100,73 +100,35 @@ export class JobRoutes {
     gone: AbortSignal,
   ): Promise<void> {
     const { req, key } = context;
-    const idempotencyKey = parseIdempotencyKey(headerValue(req.rawHeaders, "idempotency-key"));
-    if (idempotencyKey.kind === "bad") throw new YardmasterError("BAD_REQUEST", idempotencyKey.why);
+    const parsed = parseIdempotencyKey(headerValue(req.rawHeaders, "idempotency-key"));
+    if (parsed.kind === "bad") throw new YardmasterError("BAD_REQUEST", parsed.why);
     const waitMs = readWait(query);
-    const body = this.#requestBody(context);
-    try {
-      const end = await this.#collect(context, body, expectsContinue);
-      if (end.kind !== "whole") throw refusalOf(end);
-      const jobs = this.#deps.jobs();
-      const order = readSubmission(Buffer.concat(end.chunks), key, this.#deps.registry);
-      const { job, replayed } = await jobs.submit(
-        {
-          ...order,
-          idempotency:
-            idempotencyKey.kind === "absent"
-              ? null
-              : {
-                  key: idempotencyKey.key,
-                  route: context.route.pattern,
-                  fingerprint: bodyFingerprint([], end.chunks, true),
-                },
-        },
-        key,
-      );
-      body.giveBack();
-      const read: JobRead =
-        waitMs > 0 ? await jobs.wait(job.id, key, waitMs, gone) : { job, partsDone: 0, now: job.createdAt };
-      const headers = ["location", `/v1/jobs/${job.id}`, ...(replayed ? ["idempotent-replayed", "true"] : [])];
-      if (waitMs > 0 && read.job.state === "completed")
-        return await sendJobAnswer(context, await jobs.result(job.id, key), this.#deps.clock, headers);
-      const durability = this.#deps.durability();
-      if (durability !== null) headers.push("x-yardmaster-durability", durability);
-      this.#send(context, 202, viewJob(read.job, read.partsDone), headers);
-    } finally {
-      body.giveBack();
-    }
+    const { job, replayed } = await this.#take(context, expectsContinue, parsed.kind === "key" ? parsed.key : null);
+    const jobs = this.#deps.jobs();
+    const read: JobRead =
+      waitMs > 0 ? await jobs.wait(job.id, key, waitMs, gone) : { job, partsDone: 0, now: job.createdAt };
+    const headers = ["location", `/v1/jobs/${job.id}`, ...(replayed ? ["idempotent-replayed", "true"] : [])];
+    if (waitMs > 0 && read.job.state === "completed")
+      return await sendJobAnswer(context, await jobs.result(job.id, key), this.#deps.clock, headers);
+    const durability = this.#deps.durability();
+    if (durability !== null) headers.push("x-yardmaster-durability", durability);
+    this.#send(context, 202, viewJob(read.job, read.partsDone), headers);
   }
 
-  #requestBody(context: RequestContext): { readonly body: RequestBody; giveBack(): void } {
-    const { clock, wheel, budget, config } = this.#deps;
-    const { jobs, http } = config();
-    const body = new RequestBody(context.req, {
-      clock,
-      wheel,
-      budget,
-      bytesMax: jobs.bodyBytesMax,
-      idleMs: http.bodyIdleMs,
-    });
-    let given = false;
-    return {
-      body,
-      giveBack: () => {
-        if (!given) budget.give(body.takenBytes);
-        given = true;
-      },
-    };
-  }
-
-  #collect(
-    { req, res }: RequestContext,
-    { body }: { readonly body: RequestBody },
-    expectsContinue: boolean,
-  ): Promise<BodyEnd> {
-    const length = headerValue(req.rawHeaders, "content-length");
-    const chunked = headerValue(req.rawHeaders, "transfer-encoding") !== undefined;
-    const declared = chunked ? undefined : Number(length ?? 0);
-    if (expectsContinue && (declared ?? 0) <= this.#deps.config().jobs.bodyBytesMax) res.sendContinue();
-    return new Promise((resolve) => body.collect(declared, () => {}, resolve));
+  /** The body's memory is held until the store has the job, and no longer. */
+  async #take(context: RequestContext, expectsContinue: boolean, idempotencyKey: string | null): Promise<Submitted> {
+    const { clock, wheel, budget, config, registry, jobs } = this.#deps;
+    const { bodyBytesMax: bytesMax } = config().jobs;
+    const limits = { bytesMax, idleMs: config().http.bodyIdleMs };
+    const end = await collectBody(context, expectsContinue, { clock, wheel, budget, ...limits });
+    if (end.kind !== "whole") throw new YardmasterError(...refusalOfBody(end, "body", "jobs.max_body_bytes"));
+    using body = end;
+    const order = readSubmission(Buffer.concat(body.chunks), context.key, registry);
+    const idempotency =
+      idempotencyKey === null
+        ? null
+        : { key: idempotencyKey, route: context.route.pattern, fingerprint: bodyFingerprint([], body.chunks, true) };
+    return await jobs().submit({ ...order, idempotency }, context.key);
   }
 
   #send(context: RequestContext, status: number, value: unknown, headers: readonly string[] = []): void {
@@ -201,22 +163,4 @@ function readListQuery(query: URLSearchParams): {
   if (cursor !== null && !/^[0-9]{1,15}$/.test(cursor)) mistakes.push("cursor: use next_cursor of the page before");
   if (mistakes.length > 0) throw new YardmasterError("BAD_REQUEST", mistakes.join("; "));
   return { state: known, limit: Number(limit), cursor: cursor === null ? null : Number(cursor) };
-}
-
-function refusalOf(end: Exclude<BodyEnd, { kind: "whole" }>): YardmasterError {
-  switch (end.kind) {
-    case "tooLarge":
-      return new YardmasterError(
-        "BODY_TOO_LARGE",
-        `the body is larger than ${end.bytesMax} bytes (jobs.max_body_bytes)`,
-      );
-    case "noMemory":
-      return new YardmasterError("QUEUE_FULL", "the memory for request bodies is full (max_buffered_bytes)");
-    case "tooSlow":
-      return new YardmasterError("REQUEST_TIMEOUT", "the body came too slowly");
-    case "clientGone":
-      return new YardmasterError("CLIENT_CLOSED", "the client left while sending its body");
-    default:
-      return end satisfies never;
-  }
 }

@@ -17,14 +17,13 @@ import { parseClass, parseTimeoutMs } from "../../../decide/http/header-rules.ts
 import { renderRetryAfter } from "../../../decide/http/retry-after.ts";
 import { parseIdempotencyKey } from "../../../decide/idempotency/idempotency-key.ts";
 import { isOpen } from "../../../contract/job.ts";
-import { assertNever } from "../../../kernel/assert-never.ts";
 import { ERRORS, YardmasterError, type ErrorCode } from "../../../kernel/errors.ts";
 import type { KeyLimiter } from "../../auth/key-limits.ts";
 import { headerValue } from "../../calls/answer-headers.ts";
 import type { CallDeps } from "../../calls/call-deps.ts";
 import { recordRefusal } from "../../calls/call-record.ts";
 import type { RequestContext } from "../../http/request-context.ts";
-import { RequestBody, type BodyEnd } from "../../http/request-body.ts";
+import { collectBody, refusalOfBody, type WholeBody } from "../../http/request-body.ts";
 import { sendFailure } from "../../http/send-error.ts";
 import type { Upstream } from "../../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../../upstreams/upstream-registry.ts";
@@ -146,31 +145,16 @@ export class DocumentRoutes {
     };
   }
 
-  async #readBody(
-    context: RequestContext,
-    upstream: Upstream,
-    expectsContinue: boolean,
-  ): Promise<Disposable & { readonly chunks: readonly Buffer[] }> {
-    const { clock, wheel, budget } = this.#deps;
-    const { maxBodyBytes, http } = this.#deps.config();
-    const raw = context.req.rawHeaders;
-    const encoding = headerValue(raw, "content-encoding")?.toLowerCase() ?? "identity";
+  async #readBody(context: RequestContext, upstream: Upstream, expectsContinue: boolean): Promise<WholeBody> {
+    const { clock, wheel, budget, config } = this.#deps;
+    const { maxBodyBytes, http } = config();
+    const encoding = headerValue(context.req.rawHeaders, "content-encoding")?.toLowerCase() ?? "identity";
     if (encoding !== "identity")
       throw new Refusal("BAD_REQUEST", "a compressed body can't be checked: send it uncompressed", { upstream });
-    const chunked = headerValue(raw, "transfer-encoding") !== undefined;
-    const declared = chunked ? undefined : Number(headerValue(raw, "content-length") ?? 0);
-    const body = new RequestBody(context.req, {
-      clock,
-      wheel,
-      budget,
-      bytesMax: maxBodyBytes,
-      idleMs: http.bodyIdleMs,
-    });
-    if (expectsContinue && (declared ?? 0) <= maxBodyBytes) context.res.sendContinue();
-    const end = await new Promise<BodyEnd>((resolve) => body.collect(declared, () => {}, resolve));
-    if (end.kind === "whole") return { chunks: end.chunks, [Symbol.dispose]: () => budget.give(body.takenBytes) };
-    budget.give(body.takenBytes);
-    throw new Refusal(...refusalOfBody(end), { upstream });
+    const limits = { bytesMax: maxBodyBytes, idleMs: http.bodyIdleMs };
+    const end = await collectBody(context, expectsContinue, { clock, wheel, budget, ...limits });
+    if (end.kind === "whole") return end;
+    throw new Refusal(...refusalOfBody(end, "document", "max_body_bytes"), { upstream });
   }
 
   #checkDocument(contentType: string, chunks: readonly Buffer[], upstream: Upstream): void {
@@ -337,19 +321,4 @@ function read<T>(reading: PathReading<T>): T {
   if (reading.kind === "unknown") throw new Refusal("ROUTE_UNKNOWN", "there is no such route");
   if (reading.kind === "bad") throw new Refusal("BAD_REQUEST", reading.why);
   return reading.value;
-}
-
-function refusalOfBody(end: Exclude<BodyEnd, { kind: "whole" }>): readonly [code: ErrorCode, why: string] {
-  switch (end.kind) {
-    case "tooLarge":
-      return ["BODY_TOO_LARGE", `the document is larger than ${end.bytesMax} bytes (max_body_bytes)`];
-    case "noMemory":
-      return ["QUEUE_FULL", "the memory for request bodies is full (max_buffered_bytes)"];
-    case "tooSlow":
-      return ["REQUEST_TIMEOUT", "the document came too slowly"];
-    case "clientGone":
-      return ["CLIENT_CLOSED", "the client left while sending its document"];
-    default:
-      return assertNever(end, "end of a body");
-  }
 }
