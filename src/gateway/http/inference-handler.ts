@@ -1,11 +1,9 @@
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import type { Role } from "../../contract/roles.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
-import { parseClass, parseTimeoutMs } from "../../decide/http/header-rules.ts";
 import { JsonTopScan, stringField } from "../../decide/http/json-scan.ts";
 import type { ScannedObject } from "../../decide/http/json-splice.ts";
 import type { BodyForm } from "../../decide/idempotency/body-fingerprint.ts";
-import { parseIdempotencyKey } from "../../decide/idempotency/idempotency-key.ts";
 import { planReplay, remembers } from "../../decide/replay/plan-replay.ts";
 import { MultipartScan, parseBoundary } from "../../decide/http/multipart-scan.ts";
 import type { Bag } from "../../kernel/bag.ts";
@@ -23,17 +21,15 @@ import type { OnEnded } from "../replay/replay-run.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import { BodyMemory } from "./body-memory.ts";
+import { readCallHead, type CallGate } from "./call-head.ts";
 import { refusalOfBody, RequestBody, type BodyEnd } from "./request-body.ts";
 import type { RequestContext } from "./request-context.ts";
 import { sendError } from "./send-error.ts";
 
-export interface InferenceDeps extends CallDeps {
+export interface InferenceDeps extends CallDeps, CallGate {
   readonly registry: UpstreamRegistry;
   readonly limiter: KeyLimiter;
   readonly config: () => GatewayConfig;
-  readonly draining: () => boolean;
-  /** Whether the gateway is too far behind with its own work to take requests of this class. */
-  readonly loopSheds: (requestClass: RequestClass) => boolean;
   /** Calls that wait or run, so that a stop can wait for them. */
   readonly calls: Bag<AdmittedCall>;
   readonly replays: ReplayDesk;
@@ -127,34 +123,11 @@ export class InferenceHandler {
 
   #begin(context: RequestContext, upstream: Upstream | null, path: string, expectsContinue: boolean): void {
     const now = this.#deps.clock.mono();
-    if (this.#deps.draining()) return this.#refuse(context, "DRAINING", "the gateway is stopping", { upstream });
-    const raw = context.req.rawHeaders;
-    const asked = parseClass(headerValue(raw, "x-yardmaster-class"));
-    if (asked.kind === "unknown")
-      return this.#refuse(context, "CLASS_UNKNOWN", "x-yardmaster-class is not interactive, system or batch", {
-        upstream,
-      });
-    const requestClass = asked.kind === "class" ? asked.class : (context.key.classes[0] ?? "interactive");
-    if (!context.key.classes.includes(requestClass))
-      return this.#refuse(context, "CLASS_FORBIDDEN", `this key may not use class ${requestClass}`, { upstream });
-    if (this.#deps.loopSheds(requestClass)) {
-      return this.#refuse(
-        context,
-        "QUEUE_FULL",
-        `the gateway is behind with its work and takes no requests of class ${requestClass}`,
-        { class: requestClass, upstream, shed: true },
-      );
+    const head = readCallHead(context, this.#deps);
+    if (head.kind === "refused") {
+      const facts = head.shed === undefined ? { upstream } : { upstream, class: head.shed, shed: true };
+      return this.#refuse(context, head.code, head.why, facts);
     }
-    const timeout = parseTimeoutMs(headerValue(raw, "x-request-timeout-ms"));
-    if (timeout.kind === "bad")
-      return this.#refuse(
-        context,
-        "BAD_REQUEST",
-        "x-request-timeout-ms is not a whole number of milliseconds above 0",
-        { upstream },
-      );
-    const key = context.req.method === "POST" ? parseIdempotencyKey(headerValue(raw, "idempotency-key")) : NO_KEY;
-    if (key.kind === "bad") return this.#refuse(context, "BAD_REQUEST", key.why, { upstream });
     const limited = this.#deps.limiter.enter(context.key.id, context.key.limits, now);
     if (limited.kind === "limited") {
       return this.#refuse(context, "RATE_LIMITED", `the key's ${limited.limit} is reached`, {
@@ -162,8 +135,8 @@ export class InferenceHandler {
         retryAfterMs: limited.retryAfterMs,
       });
     }
-    const deadline = timeout.kind === "ms" ? asMono(context.arrivedAt + timeout.ms) : undefined;
-    const idempotencyKey = key.kind === "key" ? key.key : null;
+    const { class: requestClass, timeoutMs, idempotencyKey } = head;
+    const deadline = timeoutMs === null ? undefined : asMono(context.arrivedAt + timeoutMs);
     this.#readBody({ context, class: requestClass, deadline, upstream, path, idempotencyKey }, expectsContinue);
   }
 
@@ -362,7 +335,6 @@ interface RefusalFacts {
   readonly shed?: boolean;
 }
 
-const NO_KEY = { kind: "absent" } as const;
 const asksForPlaces = (raw: readonly string[]): boolean => headerValue(raw, "x-yardmaster-queue-events") === "1";
 
 function bodyForm(scanned: Exclude<Scanned, { kind: "bad" }>, contentType: string | undefined): BodyForm {

@@ -1,6 +1,5 @@
 import type { GatewayConfig } from "../../../contract/gateway-config.ts";
 import { formatListen } from "../../../contract/listen-address.ts";
-import type { RequestClass } from "../../../contract/request-class.ts";
 import {
   readAnalyzeTarget,
   readResultTarget,
@@ -13,15 +12,14 @@ import { readDocument } from "../../../decide/facades/azure/document.ts";
 import { OperationReader } from "../../../decide/facades/azure/operation.ts";
 import { viewOperation } from "../../../decide/facades/azure/operation-view.ts";
 import { refusalOfOcrQuery } from "../../../decide/facades/azure/plain-ocr-query.ts";
-import { parseClass, parseTimeoutMs } from "../../../decide/http/header-rules.ts";
 import { renderRetryAfter } from "../../../decide/http/retry-after.ts";
-import { parseIdempotencyKey } from "../../../decide/idempotency/idempotency-key.ts";
 import { isOpen } from "../../../contract/job.ts";
 import { ERRORS, YardmasterError, type ErrorCode } from "../../../kernel/errors.ts";
 import type { KeyLimiter } from "../../auth/key-limits.ts";
 import { headerValue } from "../../calls/answer-headers.ts";
 import type { CallDeps } from "../../calls/call-deps.ts";
 import { recordRefusal } from "../../calls/call-record.ts";
+import { readCallHead, type CallGate, type CallHead } from "../../http/call-head.ts";
 import type { RequestContext } from "../../http/request-context.ts";
 import { collectBody, refusalOfBody, type WholeBody } from "../../http/request-body.ts";
 import { sendFailure } from "../../http/send-error.ts";
@@ -31,12 +29,10 @@ import type { JobRead } from "../../../coord/jobs/job-store.ts";
 import type { JobOrder, JobService } from "../../jobs/job-service.ts";
 import { fingerprintBody } from "../../replay/fingerprint-body.ts";
 
-export interface DocumentRoutesDeps extends CallDeps {
+export interface DocumentRoutesDeps extends CallDeps, CallGate {
   readonly limiter: KeyLimiter;
   readonly registry: UpstreamRegistry;
   readonly config: () => GatewayConfig;
-  readonly draining: () => boolean;
-  readonly loopSheds: (requestClass: RequestClass) => boolean;
   readonly jobs: () => JobService;
 }
 
@@ -80,7 +76,8 @@ export class DocumentRoutes {
     const { clock, limiter } = this.#deps;
     const target = read(readAnalyzeTarget(context.path, context.query));
     const upstream = this.#upstreamFor(context, target);
-    const asked = this.#readHead(context, upstream);
+    const asked = readCallHead(context, this.#deps);
+    if (asked.kind === "refused") throw new Refusal(asked.code, asked.why, { upstream });
     const limited = limiter.enter(context.key.id, context.key.limits, clock.mono());
     if (limited.kind === "limited")
       throw new Refusal("RATE_LIMITED", `the key's ${limited.limit} is reached`, {
@@ -114,35 +111,6 @@ export class DocumentRoutes {
     const refusal = upstream.settings.engine === "ocr" ? refusalOfOcrQuery(target, context.query) : undefined;
     if (refusal !== undefined) throw new Refusal("BAD_REQUEST", refusal, { upstream });
     return upstream;
-  }
-
-  #readHead(context: RequestContext, upstream: Upstream): Asked {
-    const raw = context.req.rawHeaders;
-    if (this.#deps.draining()) throw new Refusal("DRAINING", "the gateway is stopping", { upstream });
-    const asked = parseClass(headerValue(raw, "x-yardmaster-class"));
-    if (asked.kind === "unknown")
-      throw new Refusal("CLASS_UNKNOWN", "x-yardmaster-class is not interactive, system or batch", { upstream });
-    const requestClass = asked.kind === "class" ? asked.class : context.key.classes[0];
-    if (!context.key.classes.includes(requestClass))
-      throw new Refusal("CLASS_FORBIDDEN", `this key may not use class ${requestClass}`, { upstream });
-    if (this.#deps.loopSheds(requestClass))
-      throw new Refusal(
-        "QUEUE_FULL",
-        `the gateway is behind with its work and takes no requests of class ${requestClass}`,
-        { upstream },
-      );
-    const timeout = parseTimeoutMs(headerValue(raw, "x-request-timeout-ms"));
-    if (timeout.kind === "bad")
-      throw new Refusal("BAD_REQUEST", "x-request-timeout-ms is not a whole number of milliseconds above 0", {
-        upstream,
-      });
-    const key = parseIdempotencyKey(headerValue(raw, "idempotency-key"));
-    if (key.kind === "bad") throw new Refusal("BAD_REQUEST", key.why, { upstream });
-    return {
-      class: requestClass,
-      idempotencyKey: key.kind === "key" ? key.key : null,
-      timeoutMs: timeout.kind === "ms" ? timeout.ms : null,
-    };
   }
 
   async #readBody(context: RequestContext, upstream: Upstream, expectsContinue: boolean): Promise<WholeBody> {
@@ -261,17 +229,11 @@ class Refusal extends YardmasterError {
   }
 }
 
-interface Asked {
-  readonly class: RequestClass;
-  readonly idempotencyKey: string | null;
-  readonly timeoutMs: number | null;
-}
-
 async function orderOf(
   context: RequestContext,
   target: AnalyzeTarget,
   upstream: Upstream,
-  asked: Asked,
+  asked: Extract<CallHead, { kind: "ok" }>,
   contentType: string,
   chunks: readonly Buffer[],
 ): Promise<JobOrder> {
