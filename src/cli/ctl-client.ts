@@ -233,3 +233,10 @@ export function reportFailure(
   }
   return EXIT.failed;
 }
+
+/** Says that an answer has the right status and the wrong shape: something else answers there, or another version does. */
+export function reportShape(io: CliIo, asked: "gateway" | "control plane" = "gateway"): number {
+  const named = asked === "gateway" ? "Yardmaster gateway" : asked;
+  io.err(`yardmaster: the answer is not what this command knows: is this a ${named} of the same version?\n`);
+  return EXIT.failed;
+}

@@ -2,7 +2,14 @@ import type { ParseArgsOptionsConfig } from "node:util";
 import type { z } from "zod";
 import { readArgs, usageError } from "./args.ts";
 import { type CliIo, type Command, EXIT } from "./cli-io.ts";
-import { CONTROL_OPTIONS_HELP, CTL_OPTIONS, type CtlClient, openCtlClient, reportFailure } from "./ctl-client.ts";
+import {
+  CONTROL_OPTIONS_HELP,
+  CTL_OPTIONS,
+  type CtlClient,
+  openCtlClient,
+  reportFailure,
+  reportShape,
+} from "./ctl-client.ts";
 
 const CONTROL_URL = "http://127.0.0.1:8300";
 
@@ -80,10 +87,7 @@ export function showBody<T>(
   render: (body: T) => string,
 ): number {
   const parsed = schema.safeParse(body);
-  if (!parsed.success) {
-    io.err("yardmaster: the answer is not what this command knows: is this a control plane of the same version?\n");
-    return EXIT.failed;
-  }
+  if (!parsed.success) return reportShape(io, "control plane");
   io.out(json ? `${JSON.stringify(parsed.data)}\n` : render(parsed.data));
   return EXIT.done;
 }

@@ -5,7 +5,15 @@ import { escapeControls } from "../kernel/log.ts";
 import { readArgs, usageError } from "./args.ts";
 import { EXIT } from "./cli-io.ts";
 import type { CliIo, Command } from "./cli-io.ts";
-import { CTL_OPTIONS, CTL_OPTIONS_HELP, openCtlClient, reportFailure, type CtlAnswer } from "./ctl-client.ts";
+import {
+  CTL_OPTIONS,
+  CTL_OPTIONS_HELP,
+  openCtlClient,
+  reportFailure,
+  reportShape,
+  type CtlAnswer,
+} from "./ctl-client.ts";
+import { formatTable } from "./table.ts";
 
 const jobPage = z.object({ data: z.array(jobView), next_cursor: z.string().nullable() });
 
@@ -67,12 +75,7 @@ const cancel: Command = {
 function show<T>(answer: CtlAnswer, schema: z.ZodType<T>, io: CliIo, format: (value: T) => string): number {
   if (answer.kind !== "done") return reportFailure(answer, io);
   const parsed = schema.safeParse(answer.body);
-  if (!parsed.success) {
-    io.err(
-      "yardmaster: the answer is not what this command knows: is this a Yardmaster gateway of the same version?\n",
-    );
-    return EXIT.failed;
-  }
+  if (!parsed.success) return reportShape(io);
   io.out(format(parsed.data));
   return EXIT.done;
 }
@@ -80,23 +83,18 @@ function show<T>(answer: CtlAnswer, schema: z.ZodType<T>, io: CliIo, format: (va
 const more = (cursor: string | null): string => (cursor === null ? "" : `more: --cursor ${escapeControls(cursor)}\n`);
 
 function formatJobs(jobs: readonly JobView[]): string {
-  const rows = [
-    ["ID", "STATE", "CLASS", "FOR", "KEY", "CREATED", "DONE", "ATTEMPTS", "ERROR"],
-    ...jobs.map((job) => [
-      job.id,
-      job.state,
-      job.class,
-      job.model ?? job.upstream ?? "-",
-      job.key,
-      job.created_at,
-      `${job.progress.done}/${job.progress.total}`,
-      `${job.attempts}/${job.max_attempts}`,
-      job.error?.code ?? "-",
-    ]),
-  ].map((row) => row.map(escapeControls));
-  const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? [];
-  const line = (row: readonly string[]): string => row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join("  ");
-  return rows.map((row) => `${line(row).trimEnd()}\n`).join("");
+  const rows = jobs.map((job) => [
+    job.id,
+    job.state,
+    job.class,
+    job.model ?? job.upstream ?? "-",
+    job.key,
+    job.created_at,
+    `${job.progress.done}/${job.progress.total}`,
+    `${job.attempts}/${job.max_attempts}`,
+    job.error?.code ?? "-",
+  ]);
+  return formatTable(["ID", "STATE", "CLASS", "FOR", "KEY", "CREATED", "DONE", "ATTEMPTS", "ERROR"], rows);
 }
 
 function formatJob(job: JobView): string {

@@ -5,7 +5,7 @@ import { escapeControls } from "../kernel/log.ts";
 import { readArgs, usageError } from "./args.ts";
 import { EXIT } from "./cli-io.ts";
 import type { CliIo, Command } from "./cli-io.ts";
-import { CTL_OPTIONS, CTL_OPTIONS_HELP, openCtlClient, reportFailure } from "./ctl-client.ts";
+import { CTL_OPTIONS, CTL_OPTIONS_HELP, openCtlClient, reportFailure, reportShape } from "./ctl-client.ts";
 import { formatTable } from "./table.ts";
 import { KEY_OPTIONS, KEY_OPTIONS_HELP, readKeyFlags } from "./key-options.ts";
 
@@ -14,12 +14,6 @@ function readId(text: string | undefined): string {
   if (text === undefined || !CONFIG_ID.test(text))
     throw usageError("ID: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit");
   return text;
-}
-
-/** An answer of the right status and the wrong shape: something else answers there, or another version does. */
-function reportShape(io: CliIo): number {
-  io.err("yardmaster: the answer is not what this command knows: is this a Yardmaster gateway of the same version?\n");
-  return EXIT.failed;
 }
 
 const list: Command = {

@@ -1,14 +1,11 @@
-import { z } from "zod";
+import type { z } from "zod";
+import { isOpen } from "../contract/job.ts";
+import { jobView } from "../contract/job-view.ts";
 import { failed, notRun, passed, type StepOutcome } from "./ctl-verify-judge.ts";
 import { said, type Findings } from "./ctl-verify-calls.ts";
 import { chatBody, codeOf, type VerifiedGateway } from "./ctl-verify-gateway.ts";
 
-const job = z.object({
-  id: z.string(),
-  state: z.enum(["queued", "running", "completed", "failed", "cancelled"]),
-  attempts: z.number(),
-  error: z.object({ code: z.string(), message: z.string() }).nullable(),
-});
+const job = jobView.pick({ id: true, state: true, attempts: true, error: true });
 type Job = z.output<typeof job>;
 
 const WAIT_S = 30;
@@ -87,7 +84,7 @@ async function submit(gateway: VerifiedGateway, found: Findings, tokens: number)
 }
 
 const wordsOf = (seen: Job): string => (seen.error === null ? seen.state : `${seen.state} (${seen.error.code})`);
-const isOver = (seen: Job): boolean => seen.state !== "queued" && seen.state !== "running";
+const isOver = (seen: Job): boolean => !isOpen(seen.state);
 
 async function untilEnded(gateway: VerifiedGateway, id: string): Promise<Job> {
   return untilState(gateway, id, isOver);
