@@ -134,7 +134,7 @@ function stepClaimed(job: JobRecord, event: ClaimedEvent, now: number, random: R
           token: event.token,
           why: `attempt ${job.attempts} was the last`,
         });
-      return requeue(job, now, {
+      return requeue(job, {
         readyAt: now + retryDelayMs(job.attempts, random),
         lastError: bounded(event.error),
         postponed: 0,
@@ -142,7 +142,7 @@ function stepClaimed(job: JobRecord, event: ClaimedEvent, now: number, random: R
         plan: noted(job, now, "retried", `${event.error.code}: ${event.error.message}`),
       });
     case "postpone":
-      return requeue(job, now, {
+      return requeue(job, {
         attempts: job.attempts - 1,
         readyAt: now + Math.max(event.afterMs, postponeDelayMs(job.postponed, random)),
         lastError: bounded(event.error),
@@ -151,7 +151,7 @@ function stepClaimed(job: JobRecord, event: ClaimedEvent, now: number, random: R
         plan: notedOnce(job, now, "postponed", `${event.error.code}: ${event.error.message}`),
       });
     case "handBack":
-      return requeue(job, now, {
+      return requeue(job, {
         attempts: job.attempts - 1,
         readyAt: now,
         settledBy: event.token,
@@ -176,7 +176,7 @@ function tick(job: JobRecord, now: number, random: Random): JobStep {
     };
     return end(job, now, { state: "failed", error, result: null, token: null, why: "its last claim ran out" });
   }
-  return requeue(job, now, {
+  return requeue(job, {
     readyAt: now + retryDelayMs(job.attempts, random),
     plan: noted(job, now, "reclaimed", `the claim of attempt ${job.attempts} was not renewed`),
   });
@@ -231,7 +231,7 @@ function end(job: JobRecord, now: number, outcome: Outcome): JobStep {
   };
 }
 
-const requeue = (job: JobRecord, _now: number, change: Partial<JobRecord>): JobStep =>
+const requeue = (job: JobRecord, change: Partial<JobRecord>): JobStep =>
   move(job, { state: "queued", claim: null, ...change });
 
 const move = (job: JobRecord, change: Partial<JobRecord>): JobStep => ({
