@@ -6,17 +6,10 @@ import type { Role } from "../../contract/roles.ts";
 export type StreamEnd = "finishReason" | "none";
 
 /** Durable jobs. */
-export type JobHandler = "jobSubmit" | "jobList" | "jobGet" | "jobResult" | "jobEvents" | "jobCancel";
-
-const JOB_HANDLERS: readonly string[] = [
-  "jobSubmit",
-  "jobList",
-  "jobGet",
-  "jobResult",
-  "jobEvents",
-  "jobCancel",
-] satisfies JobHandler[];
-export const isJobHandler = (handler: Handler): handler is JobHandler => JOB_HANDLERS.includes(handler);
+const JOB_HANDLERS = ["jobSubmit", "jobList", "jobGet", "jobResult", "jobEvents", "jobCancel"] as const;
+export type JobHandler = (typeof JOB_HANDLERS)[number];
+export const isJobHandler = (handler: Handler): handler is JobHandler =>
+  JOB_HANDLERS.some((known) => known === handler);
 
 /** Azure's Document Intelligence. */
 export type DocumentHandler = "documentSubmit" | "documentResult";
