@@ -9,10 +9,11 @@ import type { BookEndpoint } from "../decide/coordination/book-view.ts";
 import { GatewayCount } from "../decide/coordination/gateway-count.ts";
 import { LinkBreaker, PROBE_MS } from "../decide/coordination/link-breaker.ts";
 import type { SlotAnswer, SlotRequest } from "../decide/coordination/slot-request.ts";
-import { asMono, type Clock, type Timer } from "../kernel/clock.ts";
+import { asMono, type Clock } from "../kernel/clock.ts";
 import { silentLogger } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import { anArrival, someLimits } from "./admission.ts";
+import { FreezableClock } from "./freezable-clock.ts";
 import type { VirtualClock } from "./virtual-clock.ts";
 
 // Several gateways that share the slots of one upstream, on a virtual clock: real pools and sharers, a store in memory behind
@@ -177,64 +178,6 @@ export class SimulatedLink implements SlotStore, StoreWatch {
 
   #tell(change: "up" | "down" | "reconnected"): void {
     for (const listener of this.#listeners) listener(change);
-  }
-}
-
-/** A clock that stands still for its owner: what comes due meanwhile comes when it goes on. */
-export class FreezableClock implements Clock {
-  readonly #clock: Clock;
-  #frozen = false;
-  #held: (() => void)[] = [];
-
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
-
-  mono(): ReturnType<Clock["mono"]> {
-    return this.#clock.mono();
-  }
-
-  wall(): ReturnType<Clock["wall"]> {
-    return this.#clock.wall();
-  }
-
-  sleep(ms: number, signal: AbortSignal): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const timer = this.after(ms, resolve);
-      signal.addEventListener("abort", () => {
-        timer.cancel();
-        reject(signal.reason);
-      });
-    });
-  }
-
-  after(ms: number, callback: () => void): Timer {
-    let cancelled = false;
-    const run = (): void => {
-      if (cancelled) return;
-      if (this.#frozen) this.#held.push(run);
-      else callback();
-    };
-    const timer = this.#clock.after(ms, run);
-    return {
-      cancel: () => {
-        cancelled = true;
-        timer.cancel();
-      },
-    };
-  }
-
-  get frozen(): boolean {
-    return this.#frozen;
-  }
-
-  freeze(): void {
-    this.#frozen = true;
-  }
-
-  thaw(): void {
-    this.#frozen = false;
-    for (const run of this.#held.splice(0)) run();
   }
 }
 
