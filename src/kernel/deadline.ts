@@ -13,3 +13,10 @@ export function withDeadline(
   );
   return { signal: AbortSignal.any([parent, expiry.signal]), [Symbol.dispose]: () => timer.cancel() };
 }
+
+/** Resolves when the signal is aborted, at once if it is already. */
+export const untilAborted = (signal: AbortSignal): Promise<void> =>
+  new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener("abort", () => resolve(), { once: true });
+  });

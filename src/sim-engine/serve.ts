@@ -2,6 +2,7 @@ import { parseArgs } from "node:util";
 import type { Clock } from "../kernel/clock.ts";
 import type { ListenAddress } from "../contract/gateway-config.ts";
 import { formatListen, parseListen } from "../contract/listen-address.ts";
+import { untilAborted } from "../kernel/deadline.ts";
 import { YardmasterError } from "../kernel/errors.ts";
 import { SIM_DIALECTS, type SimEngineOptions } from "./options.ts";
 import { startSimEngine } from "./sim-engine.ts";
@@ -92,8 +93,7 @@ export async function serveSimEngine(argv: readonly string[], env: SimEngineEnv)
     return 1;
   }
   env.stdout.write(readyLine(options, engine.port, env.version ?? "0.0.0"));
-  if (!env.signal.aborted)
-    await new Promise<void>((resolve) => env.signal.addEventListener("abort", () => resolve(), { once: true }));
+  await untilAborted(env.signal);
   await engine.terminate();
   return 0;
 }

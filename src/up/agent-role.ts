@@ -1,18 +1,17 @@
-import { existsSync } from "node:fs";
 import { hostname } from "node:os";
 import { fileURLToPath } from "node:url";
 import { Agent, agentFolder } from "../agent/agent.ts";
 import { readArgs, readRoleFlags, ROLE_OPTIONS, splitList, usageError, type RoleFlags } from "../cli/args.ts";
 import { EXIT, type Command } from "../cli/cli-io.ts";
 import { formatProblems } from "../config/config-problem.ts";
-import { loadConfigFile, parseConfigText, type LoadedConfig } from "../config/load-config.ts";
 import { isSafeControlUrl, parseControlUrl } from "../contract/agent-schema.ts";
 import { resolveAgent, type AgentSettings } from "../contract/resolve-agent.ts";
+import { untilAborted } from "../kernel/deadline.ts";
 import { hasErrorCode } from "../kernel/errors.ts";
-import { BatchedLogger } from "../kernel/log.ts";
 import { systemRandom } from "../kernel/random.ts";
 import { Secret } from "../kernel/secret.ts";
 import type { ProcessPorts } from "./process-ports.ts";
+import { loadWithoutGateway, openLog, tellWarnings } from "./role-start.ts";
 
 const PROGRAM = fileURLToPath(new URL("../../bin/yardmaster", import.meta.url));
 
@@ -66,28 +65,15 @@ interface AgentFlags {
   readonly stopEngines: boolean;
 }
 
-/** An agent that is told all it needs by flags has no file. */
-function load(flags: RoleFlags, ports: ProcessPorts): Promise<LoadedConfig> {
-  const overrides = { dataDir: flags.dataDir, gateway: false };
-  return flags.configGiven || existsSync(flags.configPath)
-    ? loadConfigFile(flags.configPath, ports.io.env, overrides)
-    : Promise.resolve(parseConfigText("upstreams: []", flags.configPath, ports.io.env, overrides));
-}
-
 async function runAgent(flags: RoleFlags, own: AgentFlags, ports: ProcessPorts): Promise<number> {
   const { io } = ports;
-  const loaded = await load(flags, ports);
+  const loaded = await loadWithoutGateway(flags, io);
   if (loaded.kind === "invalid") {
     io.err(`${formatProblems(loaded.problems)}\n`);
     return EXIT.usage;
   }
-  const log = new BatchedLogger({
-    clock: io.clock,
-    sink: { write: (text) => io.err(text) },
-    level: flags.logLevel,
-    format: flags.logFormat,
-  });
-  for (const warning of loaded.warnings) log.warn("config.warning", { message: warning });
+  const log = openLog(flags, io);
+  tellWarnings(log, loaded.warnings);
   const settings = resolveAgent(loaded.file.agent, hostname(), { controls: own.controls });
   const token = own.token ?? io.env[settings.tokenEnv];
   let agent: Agent;
@@ -109,8 +95,7 @@ async function runAgent(flags: RoleFlags, own: AgentFlags, ports: ProcessPorts):
     return hasErrorCode(error, "CONFIG_INVALID") ? EXIT.usage : EXIT.failed;
   }
   io.out(readyLine(settings, ports.version));
-  if (!ports.stop.aborted)
-    await new Promise<void>((resolve) => ports.stop.addEventListener("abort", () => resolve(), { once: true }));
+  await untilAborted(ports.stop);
   await agent.stop({ engines: own.stopEngines ? "stop" : "leave" }, ports.hurry);
   log.flush();
   return EXIT.done;

@@ -1,14 +1,15 @@
-import { existsSync } from "node:fs";
 import { parseRoleArgs, ROLE_OPTIONS_HELP, type RoleFlags } from "../cli/args.ts";
 import { EXIT, type Command } from "../cli/cli-io.ts";
 import { formatProblems, formatProblemsInLine } from "../config/config-problem.ts";
-import { loadConfigFile, type LoadedConfig, parseConfigText } from "../config/load-config.ts";
+import type { LoadedConfig } from "../config/load-config.ts";
 import { watchConfig } from "../config/watch-config.ts";
 import { isLoopback } from "../contract/listen-address.ts";
 import { type ControlSettings, resolveControl } from "../contract/resolve-control.ts";
 import { ControlPlane } from "../control/control-plane.ts";
-import { BatchedLogger, type Logger } from "../kernel/log.ts";
+import { untilAborted } from "../kernel/deadline.ts";
+import type { Logger } from "../kernel/log.ts";
 import type { ProcessPorts } from "./process-ports.ts";
+import { loadWithoutGateway, openLog, tellWarnings } from "./role-start.ts";
 import { makeSessionKey, removeOperatorKey, type SessionKey, writeOperatorKey } from "./session-keys.ts";
 
 const HELP = `usage: yardmaster control [options]
@@ -27,12 +28,8 @@ export const controlRole = (ports: () => ProcessPorts): Command => ({
 
 type Valid = Extract<LoadedConfig, { kind: "valid" }>;
 
-function load(flags: RoleFlags, { io }: ProcessPorts): Promise<LoadedConfig> {
-  const overrides = { dataDir: flags.dataDir, gateway: false, controlListen: flags.listen };
-  return flags.configGiven || existsSync(flags.configPath)
-    ? loadConfigFile(flags.configPath, io.env, overrides)
-    : Promise.resolve(parseConfigText("upstreams: []", flags.configPath, io.env, overrides));
-}
+const load = (flags: RoleFlags, { io }: ProcessPorts): Promise<LoadedConfig> =>
+  loadWithoutGateway(flags, io, { controlListen: flags.listen });
 
 async function runControl(flags: RoleFlags, ports: ProcessPorts): Promise<number> {
   const { io } = ports;
@@ -41,9 +38,8 @@ async function runControl(flags: RoleFlags, ports: ProcessPorts): Promise<number
     io.err(`${formatProblems(loaded.problems)}\n`);
     return EXIT.usage;
   }
-  const sink = { write: (text: string): void => io.err(text) };
-  const log = new BatchedLogger({ clock: io.clock, sink, level: flags.logLevel, format: flags.logFormat });
-  for (const warning of loaded.warnings) log.warn("config.warning", { message: warning });
+  const log = openLog(flags, io);
+  tellWarnings(log, loaded.warnings);
   const settings = resolveControl(loaded.file.control, flags.listen);
   const { auth, dataDir, databaseUrl } = loaded.config;
   // Without an administrator's key in the file nobody could use the API: whoever may read the data folder can.
@@ -92,7 +88,7 @@ async function serve(
     digest: loaded.digest,
     signal: ports.stop,
     onValid: ({ config: { auth }, warnings }) => {
-      for (const warning of warnings) log.warn("config.warning", { message: warning });
+      tellWarnings(log, warnings);
       // Access is judged by the address that is open, not by the one that the file now names.
       if (!isLoopback(settings.listen.host) && auth.mode === "none" && !auth.allowInsecure)
         return log.error("config.refused", { message: "auth.mode: `none` is refused while the address is open" });
@@ -106,8 +102,7 @@ async function serve(
     plane.reload();
   });
   ports.io.out(`yardmaster control ready listen=${plane.address} store=${plane.store} version=${ports.version}\n`);
-  if (!ports.stop.aborted)
-    await new Promise<void>((resolve) => ports.stop.addEventListener("abort", () => resolve(), { once: true }));
+  await untilAborted(ports.stop);
   await plane.stop();
   if (operator !== null) await removeOperatorKey(dataDir);
 }

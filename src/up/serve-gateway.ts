@@ -6,9 +6,10 @@ import { settleReload } from "../config/settle-reload.ts";
 import { watchConfig } from "../config/watch-config.ts";
 import type { GatewayConfig } from "../contract/gateway-config.ts";
 import { Gateway } from "../gateway/gateway.ts";
-import { BatchedLogger, type LogSink } from "../kernel/log.ts";
+import { untilAborted } from "../kernel/deadline.ts";
 import { systemRandom } from "../kernel/random.ts";
 import type { ProcessPorts } from "./process-ports.ts";
+import { openLog, tellWarnings } from "./role-start.ts";
 
 export interface ServeOptions {
   readonly flags: RoleFlags;
@@ -34,9 +35,8 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
     io.err(`${formatProblems(loaded.problems)}\n`);
     return EXIT.usage;
   }
-  const sink: LogSink = { write: (text) => io.err(text) };
-  const log = new BatchedLogger({ clock: io.clock, sink, level: flags.logLevel, format: flags.logFormat });
-  for (const warning of loaded.warnings) log.warn("config.warning", { message: warning });
+  const log = openLog(flags, io);
+  tellWarnings(log, loaded.warnings);
   let current = options.extend(loaded.config);
   let gateway: Gateway;
   try {
@@ -60,7 +60,7 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
     digest: loaded.digest,
     signal: ports.stop,
     onValid: (next) => {
-      for (const warning of next.warnings) log.warn("config.warning", { message: warning });
+      tellWarnings(log, next.warnings);
       const settled = settleReload(current, options.extend(next.config));
       if (settled.kind === "refused") {
         gateway.refuseConfig(settled.message);
@@ -74,8 +74,7 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
   });
   ports.onReload(() => watching.reload());
   options.onReady(gateway, current);
-  if (!ports.stop.aborted)
-    await new Promise<void>((resolve) => ports.stop.addEventListener("abort", () => resolve(), { once: true }));
+  await untilAborted(ports.stop);
   await gateway.stop(ports.hurry);
   await options.onStopped();
   log.flush();
