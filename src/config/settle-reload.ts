@@ -1,4 +1,4 @@
-import type { GatewayConfig } from "../contract/gateway-config.ts";
+import type { AuthSettings, GatewayConfig, ListenAddress } from "../contract/gateway-config.ts";
 import { formatListen, isLoopback } from "../contract/listen-address.ts";
 
 export type SettledReload =
@@ -13,7 +13,7 @@ export type SettledReload =
  */
 export function settleReload(current: GatewayConfig, next: GatewayConfig): SettledReload {
   const open = !isLoopback(current.listen.host);
-  if (open && next.auth.mode === "none" && !next.auth.allowInsecure) {
+  if (letsEverybodyIn(current.listen, next.auth)) {
     return {
       kind: "refused",
       message: `auth.mode: \`none\` is refused while ${formatListen(current.listen)} is open; restart to change the address with it`,
@@ -41,6 +41,10 @@ export function settleReload(current: GatewayConfig, next: GatewayConfig): Settl
   };
   return { kind: "apply", config, waiting: waitingKeys(current, next) };
 }
+
+/** Whether everybody who reaches the address would be let in, though nobody has said that this is meant. */
+export const letsEverybodyIn = (listen: ListenAddress, auth: AuthSettings): boolean =>
+  !isLoopback(listen.host) && auth.mode === "none" && !auth.allowInsecure;
 
 function waitingKeys(current: GatewayConfig, next: GatewayConfig): string[] {
   const pairs: readonly (readonly [key: string, current: unknown, next: unknown])[] = [

@@ -2,8 +2,8 @@ import { parseRoleArgs, ROLE_OPTIONS_HELP, type RoleFlags } from "../cli/args.ts
 import { EXIT, type Command } from "../cli/cli-io.ts";
 import { formatProblems, formatProblemsInLine } from "../config/config-problem.ts";
 import type { LoadedConfig } from "../config/load-config.ts";
+import { letsEverybodyIn } from "../config/settle-reload.ts";
 import { watchConfig } from "../config/watch-config.ts";
-import { isLoopback } from "../contract/listen-address.ts";
 import { type ControlSettings, resolveControl } from "../contract/resolve-control.ts";
 import { ControlPlane } from "../control/control-plane.ts";
 import { untilAborted } from "../kernel/deadline.ts";
@@ -90,7 +90,7 @@ async function serve(
     onValid: ({ config: { auth }, warnings }) => {
       tellWarnings(log, warnings);
       // Access is judged by the address that is open, not by the one that the file now names.
-      if (!isLoopback(settings.listen.host) && auth.mode === "none" && !auth.allowInsecure)
+      if (letsEverybodyIn(settings.listen, auth))
         return log.error("config.refused", { message: "auth.mode: `none` is refused while the address is open" });
       plane.applyAuth(auth);
       return log.info("config.applied", { keys: auth.keys.length });
