@@ -1,11 +1,10 @@
-import { createHash } from "node:crypto";
 import { chmod, mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { newKey } from "../contract/key-hash.ts";
 import { REQUEST_CLASSES } from "../contract/request-class.ts";
 import type { ApiKey } from "../contract/gateway-config.ts";
 import type { Role } from "../contract/roles.ts";
-import { randomKey } from "../kernel/ids.ts";
-import { Secret } from "../kernel/secret.ts";
+import type { Secret } from "../kernel/secret.ts";
 
 export interface SessionKey {
   readonly secret: Secret;
@@ -14,12 +13,12 @@ export interface SessionKey {
 
 /** A key that ends with the process: nothing of it is stored but, for the operator's, a file that only its owner can read. */
 export function makeSessionKey(id: string, role: Role): SessionKey {
-  const value = randomKey("ym_");
+  const { key: secret, hash } = newKey();
   return {
-    secret: new Secret(value),
+    secret,
     key: {
       id,
-      hash: createHash("sha256").update(value).digest("hex"),
+      hash,
       role,
       classes: REQUEST_CLASSES,
       models: null,

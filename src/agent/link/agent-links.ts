@@ -1,6 +1,6 @@
-import { createHash } from "node:crypto";
 import { isSafeControlUrl, parseControlUrl } from "../../contract/agent-schema.ts";
 import { LINK_CLOSE, type AgentMessage, type ControlMessage } from "../../contract/agent-link.ts";
+import { hashKey } from "../../contract/key-hash.ts";
 import { bareControlUrl } from "../../contract/resolve-agent.ts";
 import { Secret } from "../../kernel/secret.ts";
 import type { AgentState } from "../state/agent-state.ts";
@@ -37,7 +37,7 @@ export class AgentLinks {
 
   constructor(ports: LinksPorts) {
     this.#ports = ports;
-    this.#tokenHash = ports.token === null ? null : createHash("sha256").update(ports.token.reveal()).digest("hex");
+    this.#tokenHash = ports.token === null ? null : hashKey(ports.token.reveal());
   }
 
   /** The shortest interval that a control plane asked for; null while there is no connection. */
