@@ -4,7 +4,13 @@ import type { DiffAnswer } from "../../contract/control-api.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
-import { describeDiff, type CatalogKeeper, type JudgedDiff, type ProposalOutcome } from "../catalog/catalog-keeper.ts";
+import {
+  describeDiff,
+  describeHarm,
+  type CatalogKeeper,
+  type JudgedDiff,
+  type ProposalOutcome,
+} from "../catalog/catalog-keeper.ts";
 import type { CatalogSource } from "../catalog/catalog-source.ts";
 import { type Answer, json, Refusal } from "./answer.ts";
 import type { ApiRequest } from "./api-server.ts";
@@ -149,15 +155,12 @@ function answerOf(outcome: ProposalOutcome): Answer {
       throw new Refusal("CATALOG_CHANGED", `the catalog is at revision ${outcome.revision} now`, {
         revision: outcome.revision,
       });
-    case "unconfirmed": {
-      const { lost, replicas, emptied } = outcome.harm;
-      const last = emptied.length === 0 ? "" : `, and the last one of ${emptied.slice(0, 5).join(", ")}`;
+    case "unconfirmed":
       throw new Refusal(
         "CONFIRMATION_NEEDED",
-        `it takes away ${lost} of ${replicas} replicas${last} (${describeDiff(outcome.diff)}); the same again with confirm=${outcome.token} does it`,
+        `it takes away ${describeHarm(outcome.harm)} (${describeDiff(outcome.diff)}); the same again with confirm=${outcome.token} does it`,
         { diff: diffAnswer(outcome) },
       );
-    }
     default:
       return assertNever(outcome, "catalog outcome");
   }

@@ -193,6 +193,12 @@ function tokenOf(before: Catalog, after: Catalog, diff: CatalogDiff): string {
 
 const NAMES_SHOWN = 5;
 
+/** What a change takes away, in words. */
+export function describeHarm({ lost, replicas, emptied }: DiffHarm): string {
+  const last = emptied.length === 0 ? "" : `, and the last one of ${emptied.slice(0, NAMES_SHOWN).join(", ")}`;
+  return `${lost} of ${replicas} replicas${last}`;
+}
+
 /** In one line, for logs and events. */
 export function describeDiff(diff: CatalogDiff): string {
   if (isEmptyDiff(diff)) return "no model differs";

@@ -5,7 +5,7 @@ import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { ControlStore } from "../store/control-store.ts";
-import { type CatalogKeeper, describeDiff, type ProposalOutcome } from "./catalog-keeper.ts";
+import { type CatalogKeeper, describeDiff, describeHarm, type ProposalOutcome } from "./catalog-keeper.ts";
 
 export interface CatalogSourcePorts {
   readonly path: string;
@@ -99,9 +99,7 @@ export class CatalogSource {
     }
     const { token, harm, diff } = outcome;
     if (this.#held?.token === token) return;
-    const { lost, replicas, emptied } = harm;
-    const last = emptied.length === 0 ? "" : `, and the last one of ${emptied.slice(0, 5).join(", ")}`;
-    const why = `the file would take away ${lost} of ${replicas} replicas${last}: ${describeDiff(diff)}`;
+    const why = `the file would take away ${describeHarm(harm)}: ${describeDiff(diff)}`;
     this.#held = { token, why };
     const message = `${why}. The last catalog stays until: yardmaster ctl catalog confirm ${token}`;
     log.error("catalog.held", { message });
