@@ -1,6 +1,6 @@
 import { appendFile, mkdir, readFile, rm, stat } from "node:fs/promises";
 import { dirname } from "node:path";
-import type { NewEvent } from "../../contract/control-event.ts";
+import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 
@@ -127,10 +127,8 @@ export class EventSpool {
     await this.#saving;
     const text = await readFile(path, "utf8").catch(() => "");
     const events = text.split("\n").flatMap(readLine);
-    if (this.#lost > 0) {
-      const why = `${this.#lost} events could not be kept while the store was away`;
-      events.push({ kind: "eventsLost", model: null, replicaId: null, nodeId: null, why });
-    }
+    if (this.#lost > 0)
+      events.push(controlEvent("eventsLost", `${this.#lost} events could not be kept while the store was away`));
     for (let at = 0; at < events.length; at += BATCH_MAX) await store.addEvents(events.slice(at, at + BATCH_MAX));
     this.#lost = 0;
     if (text !== "") await rm(path, { force: true });

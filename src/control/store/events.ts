@@ -1,4 +1,4 @@
-import type { NewEvent, StoredEvent } from "../../contract/control-event.ts";
+import { controlEvent, type NewEvent, type StoredEvent } from "../../contract/control-event.ts";
 import { asEpoch, isoTime } from "../../kernel/clock.ts";
 import { placeholders, type SqlDriver, type SqlRow, type Step } from "./sql-driver.ts";
 
@@ -19,14 +19,7 @@ export interface EventQuery {
 export function eventSteps(events: readonly NewEvent[]): Step[] {
   if (events.length === 0) return [];
   const kept = events.slice(0, EVENTS_AT_ONCE_MAX);
-  if (kept.length < events.length)
-    kept.push({
-      kind: "eventsLost",
-      model: null,
-      replicaId: null,
-      nodeId: null,
-      why: `${events.length - kept.length} more`,
-    });
+  if (kept.length < events.length) kept.push(controlEvent("eventsLost", `${events.length - kept.length} more`));
   const count = kept.length;
   return [
     {
