@@ -11,7 +11,7 @@ import {
   wakeAt,
 } from "../../decide/leader/lease-claim.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
-import { asMono, type Clock, type Timer } from "../../kernel/clock.ts";
+import type { Clock, Timer } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { LeaseAnswer, LeaseRequest } from "../store/lease.ts";
 
@@ -183,7 +183,7 @@ export class Leadership {
 
   async #release(term: LeaderTerm): Promise<void> {
     const { store, clock, settings, log } = this.#ports;
-    const patience = clock.sleep(asMono(settings.leaseMs * ASK_PART), new AbortController().signal);
+    const patience = clock.sleep(settings.leaseMs * ASK_PART, new AbortController().signal);
     try {
       await Promise.race([store.releaseLease(term), patience]);
     } catch (error) {

@@ -2,6 +2,7 @@ import type { DocWrite } from "../../contract/fleet.ts";
 import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
 import { fleetRoom } from "../../decide/placement/fleet-room.ts";
 import { explainPlacement, type ProfileExplanation } from "../../decide/placement/place-replica.ts";
+import { PASS_DEFAULTS } from "../../decide/reconcile/snapshot.ts";
 import type { CatalogKeeper } from "../catalog/catalog-keeper.ts";
 import type { Leadership } from "../leader/leadership.ts";
 import type { ControlStore } from "../store/control-store.ts";
@@ -12,9 +13,6 @@ export interface StoredViewPorts {
   readonly keeper: CatalogKeeper;
   readonly leadership: Leadership;
 }
-
-/** Starts of a model that may fail on one node before it is left out. */
-const FAILURES_PER_NODE_MAX = 3;
 
 /** The cluster as the store has it, seen by a control plane that hears no agent: every node is one that it has not seen. */
 export class StoredView implements ClusterView {
@@ -53,7 +51,7 @@ export class StoredView implements ClusterView {
       truth: () => undefined,
       avoidNodes: new Set(),
       failedOn: {},
-      failuresPerNodeMax: FAILURES_PER_NODE_MAX,
+      failuresPerNodeMax: PASS_DEFAULTS.failuresPerNodeMax,
     });
   }
 
