@@ -6,6 +6,7 @@ import type { DocWrite } from "../contract/fleet.ts";
 import type { AuthSettings } from "../contract/gateway-config.ts";
 import { formatListen } from "../contract/listen-address.ts";
 import type { ControlSettings } from "../contract/resolve-control.ts";
+import { countRunning } from "../decide/reconcile/model-counts.ts";
 import { assertNever } from "../kernel/assert-never.ts";
 import type { Clock, Timer } from "../kernel/clock.ts";
 import { YardmasterError } from "../kernel/errors.ts";
@@ -18,7 +19,7 @@ import { ClusterAnswers } from "./api/cluster-answers.ts";
 import { CatalogKeeper } from "./catalog/catalog-keeper.ts";
 import { CatalogSource } from "./catalog/catalog-source.ts";
 import { Leadership } from "./leader/leadership.ts";
-import type { ControlStore, StoredState } from "./store/control-store.ts";
+import type { ControlStore } from "./store/control-store.ts";
 import type { CommitOutcome } from "./store/fenced-commit.ts";
 import { EventSpool } from "./store/event-spool.ts";
 import { type OpenedStore, openStore } from "./store/open-store.ts";
@@ -75,7 +76,11 @@ export class ControlPlane {
     const opened = await openStore({ dataDir, databaseUrl, clock, log });
     try {
       const { store } = opened;
-      const keeper = await CatalogKeeper.open({ store, log, running: async () => countRunning(await store.load()) });
+      const keeper = await CatalogKeeper.open({
+        store,
+        log,
+        running: async () => countRunning((await store.load()).replicas),
+      });
       const plane = new ControlPlane(options, { opened, keeper });
       const { port } = await plane.#api.listen(options.settings.listen);
       plane.#address = formatListen({ host: options.settings.listen.host, port });
@@ -256,12 +261,4 @@ export class ControlPlane {
       storeSilentMs === null ? "" : `; the store has not answered for ${Math.round(storeSilentMs / 1000)} s`;
     return Promise.resolve({ kind: "text", status: 200, text: `ready: ${role}${store}\n` });
   }
-}
-
-/** Replicas by model that are there or on their way. */
-function countRunning({ replicas }: StoredState): ReadonlyMap<string, number> {
-  const counts = new Map<string, number>();
-  for (const { model, desired, state } of replicas)
-    if (desired === "run" && state !== "failed" && state !== "stopped") counts.set(model, (counts.get(model) ?? 0) + 1);
-  return counts;
 }

@@ -9,6 +9,7 @@ import type {
 import type { Model } from "../../contract/catalog.ts";
 import type { ModelDoc, ReplicaDoc } from "../../contract/fleet.ts";
 import type { ProfileExplanation } from "../../decide/placement/place-replica.ts";
+import { byModel, runningOf } from "../../decide/reconcile/model-counts.ts";
 import type { ClusterSnapshot, SeenNode } from "./cluster-view.ts";
 import { describeExclusion } from "./describe-exclusion.ts";
 
@@ -89,18 +90,15 @@ export function replicaViews({ catalog, nodes, replicas }: ClusterSnapshot): Rep
   }));
 }
 
-const RUNS: readonly ReplicaDoc["state"][] = ["placing", "fetching", "starting", "ready"];
-
 export function modelViews(snapshot: ClusterSnapshot): ModelAnswer[] {
   const docs = new Map(snapshot.models.map((doc) => [doc.name, doc]));
-  const byModel = new Map<string, ReplicaDoc[]>();
-  for (const replica of snapshot.replicas) byModel.set(replica.model, [...(byModel.get(replica.model) ?? []), replica]);
+  const replicas = byModel(snapshot.replicas);
   const listed = [...snapshot.catalog.models.values()].map((model) =>
-    modelView(model, byModel.get(model.name) ?? [], docs.get(model.name), snapshot.unplaced.get(model.name)),
+    modelView(model, replicas.get(model.name) ?? [], docs.get(model.name), snapshot.unplaced.get(model.name)),
   );
   // A model that left the catalog is shown until its last replica is gone.
-  const removed = [...byModel].filter(([name]) => !snapshot.catalog.models.has(name));
-  return [...listed, ...removed.map(([name, replicas]) => removedModel(name, replicas))];
+  const removed = [...replicas].filter(([name]) => !snapshot.catalog.models.has(name));
+  return [...listed, ...removed.map(([name, left]) => removedModel(name, left))];
 }
 
 function modelView(
@@ -110,7 +108,7 @@ function modelView(
   unplaced: string | undefined,
 ): ModelAnswer {
   const ready = replicas.filter(({ state }) => state === "ready").length;
-  const running = replicas.filter(({ state, desired }) => desired === "run" && RUNS.includes(state)).length;
+  const running = runningOf(replicas).length;
   const { state, why } = judgeModel(model, ready, running, doc, unplaced);
   return {
     name: model.name,

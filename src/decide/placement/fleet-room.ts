@@ -9,12 +9,7 @@ export interface FleetRoom {
 }
 
 export function fleetRoom(nodes: Iterable<PlacementNode>, holdings: Iterable<Holding>): FleetRoom {
-  const byNode = new Map<string, Holding[]>();
-  for (const holding of holdings) {
-    const its = byNode.get(holding.nodeId);
-    if (its === undefined) byNode.set(holding.nodeId, [holding]);
-    else its.push(holding);
-  }
+  const byNode = Map.groupBy(holdings, ({ nodeId }) => nodeId);
   const rooms = [...nodes]
     .toSorted((a, b) => (a.nodeId < b.nodeId ? -1 : 1))
     .map((node) => nodeRoom(node, byNode.get(node.nodeId) ?? []));

@@ -11,20 +11,19 @@ const ENDED_KEPT_MAX = 3;
 /** A model's replicas, those that ended and those on their way out included. */
 export type ByModel = ReadonlyMap<string, readonly ReplicaDoc[]>;
 
-export function byModel(replicas: Iterable<ReplicaDoc>): ByModel {
-  const models = new Map<string, ReplicaDoc[]>();
-  for (const doc of replicas) {
-    const its = models.get(doc.model);
-    if (its === undefined) models.set(doc.model, [doc]);
-    else its.push(doc);
-  }
-  return models;
-}
+export const byModel = (replicas: Iterable<ReplicaDoc>): ByModel => Map.groupBy(replicas, ({ model }) => model);
 
 const isRunning = ({ desired, state }: ReplicaDoc): boolean =>
   desired === "run" && state !== "failed" && state !== "stopped";
 
 export const runningOf = (replicas: readonly ReplicaDoc[]): readonly ReplicaDoc[] => replicas.filter(isRunning);
+
+/** Replicas that should run and have not ended, by model; a model without any is not named. */
+export function countRunning(replicas: Iterable<ReplicaDoc>): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const doc of replicas) if (isRunning(doc)) counts.set(doc.model, (counts.get(doc.model) ?? 0) + 1);
+  return counts;
+}
 
 /** How many should run: the minimum, or one of a model that runs on demand once somebody asked for it or it runs already. */
 export function wantedCount(model: Model, doc: ModelDoc, running: number): number {

@@ -1,7 +1,7 @@
 import type { Profile } from "../../contract/catalog.ts";
 import type { ReplicaDoc } from "../../contract/fleet.ts";
 import { sendForget, sendStop } from "./commands.ts";
-import { byModel, runningOf, wantedCount } from "./model-counts.ts";
+import { countRunning, wantedCount } from "./model-counts.ts";
 import { aggregateState, isGone, type Observed, type ObservedShard } from "./observe.ts";
 import type { PassDraft } from "./pass-draft.ts";
 import type { UnknownEngine } from "./snapshot.ts";
@@ -21,7 +21,7 @@ export function settleUnknown(draft: PassDraft, observed: Observed): readonly Un
     for (const { nodeId, shard } of shards) if (isGone(shard)) sendForget(draft, nodeId, replicaId, shard.generation);
     const [first] = alive;
     if (first === undefined) continue;
-    running ??= countRunning(draft);
+    running ??= countRunning(draft.replicas());
     const adopted = isWanted(draft, first.shard.model, running) ? asReplica(draft, replicaId, alive) : undefined;
     if (adopted === undefined) unknown.push(...alive.map((seen) => endUnknown(draft, seen)));
     else {
@@ -32,12 +32,6 @@ export function settleUnknown(draft: PassDraft, observed: Observed): readonly Un
     }
   }
   return unknown;
-}
-
-function countRunning(draft: PassDraft): Map<string, number> {
-  const running = new Map<string, number>();
-  for (const [name, replicas] of byModel(draft.replicas())) running.set(name, runningOf(replicas).length);
-  return running;
 }
 
 function isWanted(draft: PassDraft, name: string, running: ReadonlyMap<string, number>): boolean {
