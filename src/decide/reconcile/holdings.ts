@@ -1,5 +1,5 @@
-import type { ReplicaDoc, ShardReport } from "../../contract/fleet.ts";
-import type { FleetStatus } from "../fleet/node-watch.ts";
+import type { NodeDoc, ReplicaDoc, ShardReport } from "../../contract/fleet.ts";
+import type { NodeStatus } from "../fleet/node-watch.ts";
 import { fleetRoom, type FleetRoom } from "../placement/fleet-room.ts";
 import type { Holding, PlacementNode } from "../placement/node-room.ts";
 import { isGone, type Observed, sightOf } from "./observe.ts";
@@ -11,34 +11,24 @@ import { memoryDocId } from "./snapshot.ts";
 export function roomOf(draft: PassDraft, observed: Observed): FleetRoom {
   const { docs, fleet } = draft.snapshot;
   const holdings: Holding[] = [];
-  for (const doc of draft.replicas())
-    if (doc.state !== "failed" && doc.state !== "stopped") pushHoldings(draft, doc, observed, holdings);
+  for (const doc of draft.replicas()) if (!isGone(doc)) pushHoldings(draft, doc, observed, holdings);
   for (const [id, shards] of observed) {
     if (draft.replica(id) !== undefined) continue;
     for (const { nodeId, shard } of shards) if (!isGone(shard)) holdings.push(ofUnknown(draft, nodeId, shard));
   }
   return fleetRoom(
-    placementNodes(docs.nodes.keys(), fleet, (id) => docs.nodes.get(id)?.cordoned ?? false),
+    [...docs.nodes.values()].map((doc) => placementNode(doc, fleet.nodes.get(doc.id))),
     holdings,
   );
 }
 
-function placementNodes(
-  ids: Iterable<string>,
-  fleet: FleetStatus,
-  cordoned: (nodeId: string) => boolean,
-): readonly PlacementNode[] {
-  return [...ids].map((nodeId) => {
-    const status = fleet.nodes.get(nodeId);
-    return {
-      nodeId,
-      state: status?.state ?? "never_seen",
-      silentMs: status?.silentMs ?? null,
-      cordoned: cordoned(nodeId),
-      report: status?.report ?? null,
-    };
-  });
-}
+const placementNode = ({ id, cordoned }: NodeDoc, status: NodeStatus | undefined): PlacementNode => ({
+  nodeId: id,
+  state: status?.state ?? "never_seen",
+  silentMs: status?.silentMs ?? null,
+  cordoned,
+  report: status?.report ?? null,
+});
 
 function pushHoldings(draft: PassDraft, doc: ReplicaDoc, observed: Observed, holdings: Holding[]): void {
   const { profile } = doc;

@@ -3,7 +3,7 @@ import type { ModelDoc, NodeState, ReplicaDoc, ReplicaState } from "../../contra
 import { clearFailures, forProfiles, type StartEvidence } from "./model-failures.ts";
 import type { PassDraft } from "./pass-draft.ts";
 import { stopReplica } from "./replica-life.ts";
-import type { Observed } from "./observe.ts";
+import { isGone, type Observed } from "./observe.ts";
 
 /** Ended replicas of a model whose documents are kept for people to read. */
 const ENDED_KEPT_MAX = 3;
@@ -13,8 +13,7 @@ export type ByModel = ReadonlyMap<string, readonly ReplicaDoc[]>;
 
 export const byModel = (replicas: Iterable<ReplicaDoc>): ByModel => Map.groupBy(replicas, ({ model }) => model);
 
-const isRunning = ({ desired, state }: ReplicaDoc): boolean =>
-  desired === "run" && state !== "failed" && state !== "stopped";
+const isRunning = (doc: ReplicaDoc): boolean => doc.desired === "run" && !isGone(doc);
 
 export const runningOf = (replicas: readonly ReplicaDoc[]): readonly ReplicaDoc[] => replicas.filter(isRunning);
 
@@ -121,7 +120,7 @@ export function stopSurplus(draft: PassDraft, models: ByModel): void {
 /** Documents of replicas that ended are kept until the model runs again, three at most. */
 export function dropEnded(draft: PassDraft, models: ByModel): void {
   for (const [name, replicas] of models) {
-    const ended = replicas.filter(({ state }) => state === "failed" || state === "stopped");
+    const ended = replicas.filter(isGone);
     if (ended.length === 0) continue;
     const newestReady = replicas.reduce(
       (newest, { state, createdAt }) => (state === "ready" && createdAt > newest ? createdAt : newest),

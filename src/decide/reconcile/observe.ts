@@ -47,7 +47,9 @@ export function sightOf(doc: ReplicaDoc, index: number, fleet: FleetStatus, obse
   return { kind: "absent", seq: status.reportSeq };
 }
 
-export const isGone = ({ state }: ShardReport): boolean => state === "stopped" || state === "failed";
+/** Of a shard as it is reported, or of a replica as it is stored. */
+export const isGone = ({ state }: Pick<ShardReport | ReplicaDoc, "state">): boolean =>
+  state === "stopped" || state === "failed";
 
 /**
  * The state of a replica that should run, from its shards: the least advanced one speaks for all. Null: a silent node knows,

@@ -199,6 +199,12 @@ export class PassDraft {
   }
 }
 
+/** What an event of a replica is about: it, and its head's node unless another one is named. */
+export const aboutReplica = (
+  { id, model, shards }: ReplicaDoc,
+  nodeId: string | null = shards[0]?.nodeId ?? null,
+): Pick<FleetEvent, "model" | "replicaId" | "nodeId"> => ({ model, replicaId: id, nodeId });
+
 /** Documents are JSON; the order of their members is that of their making, so an equal text is an equal document. */
 function differs(stored: object | undefined, doc: object | null): boolean {
   if (stored === undefined || doc === null) return stored !== undefined || doc !== null;

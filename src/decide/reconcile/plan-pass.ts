@@ -19,7 +19,7 @@ import {
 import { startsAllowed } from "./model-failures.ts";
 import { noteNodes } from "./node-facts.ts";
 import { observe, type Observed } from "./observe.ts";
-import { PassDraft, PLACING } from "./pass-draft.ts";
+import { aboutReplica, PassDraft, PLACING } from "./pass-draft.ts";
 import { freeRendezvousPort } from "./rendezvous-port.ts";
 import { isUnacknowledged, liveReplica, stopReplica } from "./replica-life.ts";
 import {
@@ -150,11 +150,7 @@ function placeOne(
   draft.writeReplica(doc);
   draft.since(PLACING + doc.id);
   const nodeIds = doc.shards.map((shard) => shard.nodeId).join(", ");
-  draft.event(
-    "replicaPlaced",
-    { model: model.name, replicaId: doc.id, nodeId: doc.shards[0]?.nodeId ?? null },
-    `on ${nodeIds}`,
-  );
+  draft.event("replicaPlaced", aboutReplica(doc), `on ${nodeIds}`);
   for (const index of doc.shards.keys()) sendStart(draft, doc, index);
   return null;
 }
@@ -199,9 +195,8 @@ function newReplica(draft: PassDraft, model: Model, profile: Profile, shards: re
 /** A start that never arrived is placed elsewhere, where there is room; else it goes on being sent. */
 function moveUnacknowledged(draft: PassDraft, room: FleetRoom, doc: ReplicaDoc): void {
   const nodeIds = doc.shards.map((shard) => shard.nodeId);
-  const about = { model: doc.model, replicaId: doc.id, nodeId: nodeIds[0] ?? null };
-  const isNews = draft.isNews(`unacknowledged ${doc.id}`);
-  if (isNews) draft.event("unacknowledged", about, "its node reports, but tells nothing of the start it was given");
+  if (draft.isNews(`unacknowledged ${doc.id}`))
+    draft.event("unacknowledged", aboutReplica(doc), "its node reports, but tells nothing of the start it was given");
   const model = draft.snapshot.catalog.models.get(doc.model);
   if (model === undefined || placeOne(draft, room, model, new Set(nodeIds)) !== null) return;
   stopReplica(draft, doc, "its node never told of the start; it is started elsewhere", "stopping");

@@ -3,7 +3,7 @@ import { sendForget, sendStart, sendStop } from "./commands.ts";
 import { noteFailure } from "./model-failures.ts";
 import { noteOutOfMemory } from "./memory-truth.ts";
 import { aggregateState, isGone, type Observed, type ShardSight, sightOf } from "./observe.ts";
-import { PLACING, type PassDraft } from "./pass-draft.ts";
+import { aboutReplica, PLACING, type PassDraft } from "./pass-draft.ts";
 
 /**
  * One replica from its placement to its end, as its node's reports tell it.
@@ -22,7 +22,7 @@ export function liveReplica(
   observed: Observed,
   rebooted: ReadonlySet<string>,
 ): void {
-  if (doc.state === "failed" || doc.state === "stopped") {
+  if (isGone(doc)) {
     forgetEnded(draft, doc, observed);
     return;
   }
@@ -52,7 +52,7 @@ function runReplica(
   const lost = sights.findIndex((sight) => sight.kind === "lost");
   if (lost >= 0) {
     const { nodeId } = doc.shards[lost]!;
-    draft.event("replicaLost", { model: doc.model, replicaId: doc.id, nodeId }, `its node ${nodeId} is lost`);
+    draft.event("replicaLost", aboutReplica(doc, nodeId), `its node ${nodeId} is lost`);
     abandon(draft, doc, sights, `node ${nodeId} is lost`);
     return;
   }
@@ -61,7 +61,7 @@ function runReplica(
   if (vanished >= 0) {
     const { nodeId } = doc.shards[vanished]!;
     const why = rebooted.has(nodeId) ? `node ${nodeId} was restarted` : `node ${nodeId} no longer reports it`;
-    draft.event("replicaVanished", { model: doc.model, replicaId: doc.id, nodeId }, why);
+    draft.event("replicaVanished", aboutReplica(doc, nodeId), why);
     abandon(draft, doc, sights, why);
     return;
   }
@@ -69,12 +69,7 @@ function runReplica(
   const state = aggregateState(sights);
   if (state === null || state === doc.state || (state === "placing" && doc.state !== "placing")) return;
   draft.writeReplica({ ...doc, state, readyAt: state === "ready" ? draft.today : doc.readyAt, reason: null });
-  if (state === "ready")
-    draft.event(
-      "replicaReady",
-      { model: doc.model, replicaId: doc.id, nodeId: doc.shards[0]?.nodeId ?? null },
-      "ready",
-    );
+  if (state === "ready") draft.event("replicaReady", aboutReplica(doc), "ready");
 }
 
 /** An engine that ends by itself has failed, however quietly it did so. */
@@ -116,7 +111,7 @@ export function isUnacknowledged(draft: PassDraft, doc: ReplicaDoc, observed: Ob
 function failReplica(draft: PassDraft, doc: ReplicaDoc, failure: ShardFailure): void {
   const nodeIds = doc.shards.map((shard) => shard.nodeId);
   const why = `${failure.kind}: ${failure.message}`;
-  draft.event("replicaFailed", { model: doc.model, replicaId: doc.id, nodeId: nodeIds[0] ?? null }, why);
+  draft.event("replicaFailed", aboutReplica(doc), why);
   const before = draft.model(doc.model);
   if (draft.snapshot.catalog.models.has(doc.model)) {
     const after = noteFailure(
@@ -152,8 +147,7 @@ export function stopReplica(draft: PassDraft, doc: ReplicaDoc, why: string, stat
   const next = state ?? (doc.state === "ready" ? "draining" : "stopping");
   draft.writeReplica({ ...doc, desired: "stop", state: next, reason: why });
   if (next === "draining") draft.since(`drain ${doc.id}`);
-  const about = { model: doc.model, replicaId: doc.id, nodeId: doc.shards[0]?.nodeId ?? null };
-  draft.event(next === "draining" ? "replicaDraining" : "replicaStopping", about, why);
+  draft.event(next === "draining" ? "replicaDraining" : "replicaStopping", aboutReplica(doc), why);
 }
 
 function endReplica(
@@ -194,8 +188,7 @@ function endReplica(
   if (doc.failure !== null) draft.writeReplica({ ...doc, state: "failed" });
   else {
     draft.deleteReplica(doc.id);
-    const about = { model: doc.model, replicaId: doc.id, nodeId: doc.shards[0]?.nodeId ?? null };
-    draft.event("replicaStopped", about, doc.reason ?? "");
+    draft.event("replicaStopped", aboutReplica(doc), doc.reason ?? "");
   }
 }
 

@@ -3,7 +3,7 @@ import type { ReplicaDoc } from "../../contract/fleet.ts";
 import { sendForget, sendStop } from "./commands.ts";
 import { countRunning, wantedCount } from "./model-counts.ts";
 import { aggregateState, isGone, type Observed, type ObservedShard } from "./observe.ts";
-import type { PassDraft } from "./pass-draft.ts";
+import { aboutReplica, type PassDraft } from "./pass-draft.ts";
 import type { UnknownEngine } from "./snapshot.ts";
 
 /**
@@ -27,8 +27,7 @@ export function settleUnknown(draft: PassDraft, observed: Observed): readonly Un
     else {
       draft.writeReplica(adopted);
       running.set(adopted.model, (running.get(adopted.model) ?? 0) + 1);
-      const about = { model: adopted.model, replicaId, nodeId: first.nodeId };
-      draft.event("replicaAdopted", about, "it runs, and the store did not know it");
+      draft.event("replicaAdopted", aboutReplica(adopted, first.nodeId), "it runs, and the store did not know it");
     }
   }
   return unknown;
