@@ -60,6 +60,13 @@ export const isHead = (start: StartVerb): boolean => start.shard.index === 0;
 
 export const servedNames = (start: StartVerb): string[] => [start.model.name, ...start.model.aliases];
 
+/** Lives by its `/health` page, and serves by one of the probes. */
+export const healthReadiness = (
+  probes: readonly Probe[],
+  healthTimeoutMs = 5_000,
+  healthEveryMs = healthTimeoutMs,
+): Readiness => ({ kind: "http", healthPath: "/health", healthTimeoutMs, healthEveryMs, probes });
+
 export const completionProbe = (model: string): Probe => ({
   path: "/v1/completions",
   body: { model, prompt: "Hi", max_tokens: 1, temperature: 0 },

@@ -3,6 +3,7 @@ import {
   chatProbe,
   completionProbe,
   embeddingProbe,
+  healthReadiness,
   refused,
   rerankProbe,
   servedNames,
@@ -59,12 +60,5 @@ export function planLlamaCpp(input: LaunchInput): LaunchPlan {
     : pooling
       ? [embeddingProbe(model.name)]
       : [completionProbe(model.name), chatProbe(model.name)];
-  const readiness = {
-    kind: "http",
-    healthPath: "/health",
-    healthTimeoutMs: 5_000,
-    healthEveryMs: 5_000,
-    probes,
-  } as const;
-  return { kind: "launch", argv, env: {}, readiness, markers: MARKERS };
+  return { kind: "launch", argv, env: {}, readiness: healthReadiness(probes), markers: MARKERS };
 }

@@ -3,6 +3,7 @@ import {
   chatProbe,
   completionProbe,
   embeddingProbe,
+  healthReadiness,
   isHead,
   refused,
   type LaunchInput,
@@ -54,9 +55,9 @@ export function planSglang(input: LaunchInput): LaunchPlan {
     argv.push(`--nnodes=${shard.of}`, `--node-rank=${shard.index}`);
     argv.push(`--dist-init-addr=${hostAndPort(shard.headAddress, shard.rendezvousPort)}`);
   }
-  // It takes its key by no other way than the command line.
-  if (isHead(start)) argv.push(`--api-key=${start.engineKey}`);
   if (!isHead(start)) return { kind: "launch", argv, env: {}, readiness: { kind: "process" }, markers: MARKERS };
+  // It takes its key by no other way than the command line.
+  argv.push(`--api-key=${start.engineKey}`);
   if (input.port === null) return refused("there is no port for the engine");
   argv.push(`--host=${input.host}`, `--port=${input.port}`);
   const probes =
@@ -64,13 +65,7 @@ export function planSglang(input: LaunchInput): LaunchPlan {
       ? [embeddingProbe(model.name)]
       : [completionProbe(model.name), chatProbe(model.name)];
   // Its health page generates a token, and takes up to 20 s for it under load.
-  const readiness = {
-    kind: "http",
-    healthPath: "/health",
-    healthTimeoutMs: 25_000,
-    healthEveryMs: 30_000,
-    probes,
-  } as const;
+  const readiness = healthReadiness(probes, 25_000, 30_000);
   return { kind: "launch", argv, env: {}, readiness, markers: MARKERS };
 }
 

@@ -1,6 +1,13 @@
 import { formatListen } from "../../../contract/listen-address.ts";
 import { renderFlags, type FlagRules } from "./flags.ts";
-import { completionProbe, refused, servedNames, type LaunchInput, type LaunchPlan } from "./launch-plan.ts";
+import {
+  completionProbe,
+  healthReadiness,
+  refused,
+  servedNames,
+  type LaunchInput,
+  type LaunchPlan,
+} from "./launch-plan.ts";
 
 const RULES: FlagRules = {
   engine: "sim",
@@ -24,13 +31,7 @@ export function planSim(input: LaunchInput): LaunchPlan {
     kind: "launch",
     argv,
     env: { YARDMASTER_SIM_KEY: start.engineKey },
-    readiness: {
-      kind: "http",
-      healthPath: "/health",
-      healthTimeoutMs: 5_000,
-      healthEveryMs: 5_000,
-      probes: [completionProbe(start.model.name)],
-    },
+    readiness: healthReadiness([completionProbe(start.model.name)]),
     markers: [/sim-engine ready/],
   };
 }

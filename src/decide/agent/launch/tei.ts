@@ -1,5 +1,5 @@
 import { renderFlags, type FlagRules } from "./flags.ts";
-import { refused, type LaunchInput, type LaunchPlan } from "./launch-plan.ts";
+import { healthReadiness, refused, type LaunchInput, type LaunchPlan } from "./launch-plan.ts";
 
 const RULES: FlagRules = {
   engine: "tei",
@@ -35,12 +35,6 @@ export function planTei(input: LaunchInput): LaunchPlan {
     { path: "/predict", body: { inputs: "Hi" } },
     { path: "/embed_sparse", body: { inputs: "Hi" } },
   ];
-  const readiness = {
-    kind: "http",
-    healthPath: "/health",
-    healthTimeoutMs: 10_000,
-    healthEveryMs: 10_000,
-    probes,
-  } as const;
+  const readiness = healthReadiness(probes, 10_000);
   return { kind: "launch", argv, env: { API_KEY: start.engineKey }, readiness, markers: MARKERS };
 }

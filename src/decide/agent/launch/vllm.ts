@@ -3,6 +3,7 @@ import {
   chatProbe,
   completionProbe,
   embeddingProbe,
+  healthReadiness,
   isHead,
   refused,
   rerankProbe,
@@ -103,5 +104,5 @@ function readiness({ start }: LaunchInput): Readiness {
   const probes: Probe[] = pooling
     ? [embeddingProbe(name), rerankProbe(name), { path: "/classify", body: { model: name, input: "Hi" } }]
     : [completionProbe(name), chatProbe(name)];
-  return { kind: "http", healthPath: "/health", healthTimeoutMs: 5_000, healthEveryMs: 5_000, probes };
+  return healthReadiness(probes);
 }
