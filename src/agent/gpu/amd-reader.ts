@@ -1,7 +1,6 @@
 import { parseAmdGpus, parseAmdProcesses } from "../../decide/agent/amd-smi.ts";
 import type { GpuToolReading } from "./gpu-tool.ts";
-import { describeFailure } from "./nvidia-reader.ts";
-import type { ToolOutcome, ToolRunner } from "./tool-runner.ts";
+import { describeFailure, type ToolOutcome, type ToolRunner } from "./tool-runner.ts";
 
 const CALL_MS_MAX = 15_000;
 

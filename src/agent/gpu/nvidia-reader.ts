@@ -12,7 +12,7 @@ import {
   type GpuRow,
 } from "../../decide/agent/nvidia-csv.ts";
 import type { GpuToolReading } from "./gpu-tool.ts";
-import type { ToolOutcome, ToolRunner } from "./tool-runner.ts";
+import { describeFailure, type ToolOutcome, type ToolRunner } from "./tool-runner.ts";
 
 /** A healthy call takes well under a second; one that wakes the driver up may take several. */
 const CALL_MS_MAX = 10_000;
@@ -98,10 +98,4 @@ export class NvidiaReader {
   #run(args: readonly string[], timeoutMs: number): Promise<ToolOutcome> {
     return this.#runner.run(this.#program, args, timeoutMs);
   }
-}
-
-export function describeFailure(outcome: Exclude<ToolOutcome, { kind: "ended" | "missing" }>): string {
-  return outcome.kind === "timeout"
-    ? "has not answered in time"
-    : "hangs: an earlier call of it can't be ended, and no second one is made";
 }

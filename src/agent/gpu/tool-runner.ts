@@ -9,6 +9,13 @@ export type ToolOutcome =
   /** An earlier call has been killed and is still there: it hangs in the driver, and a second one would, too. */
   | { readonly kind: "stuck" };
 
+/** Why there is no answer, behind the tool's name. */
+export function describeFailure(outcome: Exclude<ToolOutcome, { kind: "ended" | "missing" }>): string {
+  return outcome.kind === "timeout"
+    ? "has not answered in time"
+    : "hangs: an earlier call of it can't be ended, and no second one is made";
+}
+
 const OUTPUT_BYTES_MAX = 8 * 1024 * 1024;
 
 /**
