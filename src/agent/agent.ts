@@ -1,5 +1,5 @@
 import { readFile } from "node:fs/promises";
-import { join, resolve } from "node:path";
+import { resolve } from "node:path";
 import type { NodeReport } from "../contract/fleet.ts";
 import type { AgentSettings } from "../contract/resolve-agent.ts";
 import { DEFAULT_PROGRAMS } from "../decide/agent/launch/plan-launch.ts";
@@ -8,7 +8,7 @@ import { YardmasterError } from "../kernel/errors.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { Secret } from "../kernel/secret.ts";
-import { enginesThere, findOnPath, resolvePrograms } from "./engine/engine-programs.ts";
+import { type EnginePrograms, enginesThere, findOnPath, resolvePrograms } from "./engine/engine-programs.ts";
 import { Shards } from "./engine/shards.ts";
 import { AmdReader } from "./gpu/amd-reader.ts";
 import type { GpuTool } from "./gpu/gpu-tool.ts";
@@ -59,6 +59,8 @@ export class Agent {
   readonly #options: AgentOptions;
   readonly #state: AgentState;
   readonly #bootId: string;
+  readonly #programs: EnginePrograms;
+  readonly #weightsDir: string;
   readonly #gpus: GpuWatch;
   readonly #runner: ToolRunner;
   readonly #shards: Shards;
@@ -111,6 +113,8 @@ export class Agent {
     this.#options = options;
     this.#state = state;
     this.#bootId = bootId;
+    this.#programs = resolvePrograms({ ...DEFAULT_PROGRAMS, ...settings.programs, sim: options.self }, process.cwd());
+    this.#weightsDir = resolve(settings.weightsDir);
     this.#lock = made.lock;
     this.#runner = new ToolRunner(clock, toolEnv(env));
     this.#gpus = new GpuWatch({
@@ -133,9 +137,9 @@ export class Agent {
       gpus: this.#gpus,
       agentEnv: env,
       host: settings.address,
-      weightsDir: resolve(settings.weightsDir),
+      weightsDir: this.#weightsDir,
       groupFolder: ownGroupFolder(),
-      programs: this.#programs(),
+      programs: this.#programs,
       commands: settings.commands,
       enginePorts: settings.enginePorts,
       onChange: () => this.#beat?.(),
@@ -162,11 +166,6 @@ export class Agent {
     });
   }
 
-  #programs(): ReturnType<typeof resolvePrograms> {
-    const { settings, self } = this.#options;
-    return resolvePrograms({ ...DEFAULT_PROGRAMS, ...settings.programs, sim: self }, process.cwd());
-  }
-
   #run(): void {
     const { signal } = this.#stop;
     this.#links.run(signal);
@@ -191,7 +190,7 @@ export class Agent {
   async #nodeReport(): Promise<NodeReport> {
     const { settings, version, env } = this.#options;
     const { gpus, discovery, why } = this.#gpus.snapshot();
-    const engines = enginesThere(this.#programs(), env["PATH"] ?? "");
+    const engines = enginesThere(this.#programs, env["PATH"] ?? "");
     const { epoch, membership } = this.#state;
     return {
       nodeId: membership?.nodeId ?? "",
@@ -203,7 +202,7 @@ export class Agent {
       fabric: settings.fabric ?? this.#gpus.fabric,
       cores: readCores(),
       ...readMemory(),
-      diskFreeMib: await readDiskFreeMib(resolve(settings.weightsDir)),
+      diskFreeMib: await readDiskFreeMib(this.#weightsDir),
       weights: [],
       engines: settings.commands.length > 0 ? [...engines, "command"] : engines,
       commands: settings.commands,
@@ -264,4 +263,4 @@ async function readCa(path: string): Promise<string> {
 }
 
 /** The agent's part of a data folder. */
-export const agentFolder = (dataDir: string): string => resolve(join(dataDir, "agent"));
+export const agentFolder = (dataDir: string): string => resolve(dataDir, "agent");

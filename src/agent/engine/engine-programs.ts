@@ -17,10 +17,11 @@ export function resolvePrograms(programs: EnginePrograms, folder: string): Engin
 
 /** Engines whose program is there now. */
 export function enginesThere(programs: EnginePrograms, path: string): ReplicaEngine[] {
-  return Object.entries(programs).flatMap(([engine, [program = ""]]) => {
-    const places = program.includes("/") ? [program] : path.split(delimiter).map((folder) => join(folder, program));
-    return places.some(isProgram) ? [engine as ReplicaEngine] : [];
-  });
+  const isThere = (program: string): boolean =>
+    program.includes("/") ? isProgram(program) : findOnPath(program, path) !== null;
+  return Object.entries(programs).flatMap(([engine, [program = ""]]) =>
+    isThere(program) ? [engine as ReplicaEngine] : [],
+  );
 }
 
 /** The path of a program that a bare name leads to; null when there is none. */

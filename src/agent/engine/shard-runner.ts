@@ -2,7 +2,7 @@ import { access } from "node:fs/promises";
 import { join } from "node:path";
 import type { ShardFailure, ShardReport } from "../../contract/fleet.ts";
 import { judgeFreed, judgeRoom, ownMemory, type CardsView } from "../../decide/agent/card-memory.ts";
-import { judgeDeath } from "../../decide/agent/judge-death.ts";
+import { judgeDeath, refusedStart } from "../../decide/agent/judge-death.ts";
 import type { Launch } from "../../decide/agent/launch/launch-plan.ts";
 import { placeOfWeights, type WeightsPlace } from "../../decide/agent/launch/source.ts";
 import type { ProcessEntry } from "../../decide/agent/process-tree.ts";
@@ -219,8 +219,7 @@ export class ShardRunner {
   }
 
   async #spawn(): Promise<void> {
-    const { ports, record } = { ports: this.#ports, record: this.#record };
-    const launch = this.#launch;
+    const [ports, record, launch] = [this.#ports, this.#record, this.#launch];
     if (launch === null) return;
     await this.#keep({ spawned: true, usedBeforeMib: ownMemory(this.#cardsView(), record.start.gpuUuids) });
     const folder = this.#folder();
@@ -232,7 +231,7 @@ export class ShardRunner {
       folder,
     });
     if (spawned.kind === "failed") {
-      this.#death = { kind: "refused", message: spawned.why, signal: null, exitCode: null, lastLines: [] };
+      this.#death = refusedStart(spawned.why);
       this.#process = new EngineProcess(ports, record.proof, null, null);
       return;
     }

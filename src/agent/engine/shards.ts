@@ -2,9 +2,10 @@ import { createHash, randomBytes } from "node:crypto";
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { StartVerb, Verb } from "../../contract/agent-link.ts";
-import type { ShardFailure, ShardReport } from "../../contract/fleet.ts";
+import type { ShardReport } from "../../contract/fleet.ts";
 import { judgeStart } from "../../decide/agent/generations.ts";
 import type { OwnUse } from "../../decide/agent/gpu-inventory.ts";
+import { refusedStart } from "../../decide/agent/judge-death.ts";
 import type { LaunchPlan } from "../../decide/agent/launch/launch-plan.ts";
 import { needsPort, planLaunch } from "../../decide/agent/launch/plan-launch.ts";
 import { placeOfWeights } from "../../decide/agent/launch/source.ts";
@@ -145,7 +146,7 @@ export class Shards {
       port,
       served: false,
       stopGraceMs: null,
-      ended: plan.kind === "refused" ? { state: "failed", failure: refusal(plan.why), blockedBy: null } : null,
+      ended: plan.kind === "refused" ? { state: "failed", failure: refusedStart(plan.why), blockedBy: null } : null,
       usedBeforeMib: {},
     };
     await state.markGeneration(replicaId, { generation, over: false });
@@ -289,11 +290,3 @@ export class Shards {
     await rm(`${log}.1`, { force: true });
   }
 }
-
-const refusal = (message: string): ShardFailure => ({
-  kind: "refused",
-  message,
-  signal: null,
-  exitCode: null,
-  lastLines: [],
-});

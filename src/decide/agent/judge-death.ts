@@ -50,6 +50,15 @@ export function judgeDeath(death: Death): Omit<ShardFailure, "lastLines"> {
   return { kind: "exit", message: `${code} ${when}`, ...told };
 }
 
+/** Of a start that came to no process. */
+export const refusedStart = (message: string): ShardFailure => ({
+  kind: "refused",
+  message,
+  signal: null,
+  exitCode: null,
+  lastLines: [],
+});
+
 const clip = (text: string): string => text.slice(0, 300);
 
 const MEANING: Readonly<Record<string, string>> = {
