@@ -4,7 +4,7 @@ import type { NodeReport } from "../contract/fleet.ts";
 import type { AgentSettings } from "../contract/resolve-agent.ts";
 import { DEFAULT_PROGRAMS } from "../decide/agent/launch/plan-launch.ts";
 import type { Clock } from "../kernel/clock.ts";
-import { YardmasterError } from "../kernel/errors.ts";
+import { messageOf, YardmasterError } from "../kernel/errors.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { Secret } from "../kernel/secret.ts";
@@ -233,7 +233,7 @@ export class Agent {
   }
 
   #tellFailure(op: string, error: unknown): void {
-    this.#options.log.error(op, { message: error instanceof Error ? error.message : String(error) });
+    this.#options.log.error(op, { message: messageOf(error) });
   }
 }
 

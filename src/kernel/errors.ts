@@ -278,3 +278,6 @@ export class YardmasterError extends Error {
 export function hasErrorCode<C extends ErrorCode>(err: unknown, code: C): err is Error & { code: C } {
   return err instanceof Error && "code" in err && err.code === code;
 }
+
+/** What was thrown, in its own words; anything can be. */
+export const messageOf = (err: unknown): string => (err instanceof Error ? err.message : String(err));

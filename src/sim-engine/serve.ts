@@ -3,7 +3,7 @@ import type { Clock } from "../kernel/clock.ts";
 import type { ListenAddress } from "../contract/gateway-config.ts";
 import { formatListen, parseListen } from "../contract/listen-address.ts";
 import { untilAborted } from "../kernel/deadline.ts";
-import { YardmasterError } from "../kernel/errors.ts";
+import { messageOf, YardmasterError } from "../kernel/errors.ts";
 import { SIM_DIALECTS, type SimEngineOptions } from "./options.ts";
 import { startSimEngine } from "./sim-engine.ts";
 
@@ -52,7 +52,7 @@ export function parseSimArguments(argv: readonly string[]): SimArguments {
   try {
     ({ values } = parseArgs({ args: [...argv], options: FLAGS, strict: true, allowPositionals: false }));
   } catch (error) {
-    return { kind: "usage", message: error instanceof Error ? error.message : String(error) };
+    return { kind: "usage", message: messageOf(error) };
   }
   const address = parseListen(values.listen);
   if (address === undefined) return { kind: "usage", message: `--listen must be HOST:PORT, got ${values.listen}` };
@@ -87,9 +87,7 @@ export async function serveSimEngine(argv: readonly string[], env: SimEngineEnv)
     const key = env.apiKey === undefined ? {} : { apiKey: env.apiKey };
     engine = await startSimEngine({ ...options, ...key, clock: env.clock });
   } catch (error) {
-    env.stderr.write(
-      `yardmaster sim-engine: can't listen on ${formatListen(options)}: ${error instanceof Error ? error.message : String(error)}\n`,
-    );
+    env.stderr.write(`yardmaster sim-engine: can't listen on ${formatListen(options)}: ${messageOf(error)}\n`);
     return 1;
   }
   env.stdout.write(readyLine(options, engine.port, env.version ?? "0.0.0"));

@@ -7,7 +7,7 @@ import { formatProblems } from "../config/config-problem.ts";
 import { isSafeControlUrl, parseControlUrl } from "../contract/agent-schema.ts";
 import { resolveAgent, type AgentSettings } from "../contract/resolve-agent.ts";
 import { untilAborted } from "../kernel/deadline.ts";
-import { hasErrorCode } from "../kernel/errors.ts";
+import { hasErrorCode, messageOf } from "../kernel/errors.ts";
 import { systemRandom } from "../kernel/random.ts";
 import { Secret } from "../kernel/secret.ts";
 import type { ProcessPorts } from "./process-ports.ts";
@@ -90,7 +90,7 @@ async function runAgent(flags: RoleFlags, own: AgentFlags, ports: ProcessPorts):
       self: [PROGRAM],
     });
   } catch (error) {
-    log.error("agent.start_failed", { message: error instanceof Error ? error.message : String(error) });
+    log.error("agent.start_failed", { message: messageOf(error) });
     log.flush();
     return hasErrorCode(error, "CONFIG_INVALID") ? EXIT.usage : EXIT.failed;
   }

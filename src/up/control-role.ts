@@ -7,6 +7,7 @@ import { watchConfig } from "../config/watch-config.ts";
 import { type ControlSettings, resolveControl } from "../contract/resolve-control.ts";
 import { ControlPlane } from "../control/control-plane.ts";
 import { untilAborted } from "../kernel/deadline.ts";
+import { messageOf } from "../kernel/errors.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { ProcessPorts } from "./process-ports.ts";
 import { loadWithoutGateway, openLog, tellWarnings } from "./role-start.ts";
@@ -57,7 +58,7 @@ async function runControl(flags: RoleFlags, ports: ProcessPorts): Promise<number
       version: ports.version,
     });
   } catch (error) {
-    log.error("control.start_failed", { message: error instanceof Error ? error.message : String(error) });
+    log.error("control.start_failed", { message: messageOf(error) });
     log.flush();
     return EXIT.failed;
   }

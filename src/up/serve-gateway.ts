@@ -7,6 +7,7 @@ import { watchConfig } from "../config/watch-config.ts";
 import type { GatewayConfig } from "../contract/gateway-config.ts";
 import { Gateway } from "../gateway/gateway.ts";
 import { untilAborted } from "../kernel/deadline.ts";
+import { messageOf } from "../kernel/errors.ts";
 import { systemRandom } from "../kernel/random.ts";
 import type { ProcessPorts } from "./process-ports.ts";
 import { openLog, tellWarnings } from "./role-start.ts";
@@ -49,7 +50,7 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
       sessionKeys: options.sessionKeys,
     });
   } catch (error) {
-    log.error("gateway.start_failed", { message: error instanceof Error ? error.message : String(error) });
+    log.error("gateway.start_failed", { message: messageOf(error) });
     log.flush();
     return EXIT.failed;
   }

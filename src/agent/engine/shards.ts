@@ -10,7 +10,7 @@ import type { LaunchPlan } from "../../decide/agent/launch/launch-plan.ts";
 import { needsPort, planLaunch } from "../../decide/agent/launch/plan-launch.ts";
 import { placeOfWeights } from "../../decide/agent/launch/source.ts";
 import { judgeAdoption, type ProcessEntry } from "../../decide/agent/process-tree.ts";
-import type { ErrorCode } from "../../kernel/errors.ts";
+import { type ErrorCode, messageOf } from "../../kernel/errors.ts";
 import type { ShardRecord } from "../state/shard-record.ts";
 import { ControlGroup } from "../system/control-group.ts";
 import { EnginePorts } from "./engine-ports.ts";
@@ -236,8 +236,8 @@ export class Shards {
         changed = (await runner.look(table, this.#neighbours(runner))) || changed;
       } catch (error) {
         // A full disk, say: this engine is looked at again, the others go on.
-        const message = error instanceof Error ? error.message : String(error);
-        this.#ports.log.error("engine.look_failed", { replica: runner.record.start.replicaId, message });
+        const replica = runner.record.start.replicaId;
+        this.#ports.log.error("engine.look_failed", { replica, message: messageOf(error) });
       }
     }
     for (const runner of live) {

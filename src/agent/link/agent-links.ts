@@ -2,6 +2,7 @@ import { isSafeControlUrl, parseControlUrl } from "../../contract/agent-schema.t
 import { LINK_CLOSE, type AgentMessage, type ControlMessage } from "../../contract/agent-link.ts";
 import { hashKey } from "../../contract/key-hash.ts";
 import { bareControlUrl } from "../../contract/resolve-agent.ts";
+import { messageOf } from "../../kernel/errors.ts";
 import { Secret } from "../../kernel/secret.ts";
 import type { AgentState } from "../state/agent-state.ts";
 import { ControlLink, type LinkPorts } from "./control-link.ts";
@@ -123,7 +124,7 @@ export class AgentLinks {
       }
       await this.#learn(message.controls);
     } catch (error) {
-      link.drop(1011, error instanceof Error ? error.message : String(error));
+      link.drop(1011, messageOf(error));
       return;
     } finally {
       if (enrolled) this.#enrolling = null;

@@ -2,6 +2,7 @@ import type { AgentMessage, ControlMessage, Lead } from "../../contract/agent-li
 import { judgeCommand, judgeLead, type CommandTimes } from "../../decide/agent/command-gate.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
+import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Shards, VerbOutcome } from "../engine/shards.ts";
 import type { AgentState } from "../state/agent-state.ts";
@@ -145,8 +146,7 @@ export class CommandDesk {
       .then(act)
       .catch((error: unknown) => {
         // Nothing was done that is not on the disk; the leader's next pass sees what runs and decides anew.
-        const message = error instanceof Error ? error.message : String(error);
-        this.#ports.log.error("command.failed", { message });
+        this.#ports.log.error("command.failed", { message: messageOf(error) });
       })
       .finally(() => (this.#waiting -= 1));
   }

@@ -7,7 +7,7 @@ import { checkRequestHeaders, saneRequestId } from "../../decide/http/header-rul
 import { canonicalPath } from "../../decide/http/request-line.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { Clock } from "../../kernel/clock.ts";
-import { hasErrorCode, YardmasterError } from "../../kernel/errors.ts";
+import { hasErrorCode, messageOf, YardmasterError } from "../../kernel/errors.ts";
 import { requestIds } from "../../kernel/ids.ts";
 import type { Logger } from "../../kernel/log.ts";
 import { type Answer, refuse, Refusal, send } from "./answer.ts";
@@ -153,7 +153,7 @@ export class ApiServer {
     this.#ports.log.error("api.internal", {
       request: requestId,
       route: route.pattern,
-      message: error instanceof Error ? error.message : String(error),
+      message: messageOf(error),
     });
     return refuse(res, requestId, "INTERNAL", "a fault in the control plane; the log has this request id");
   }

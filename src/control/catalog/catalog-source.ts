@@ -3,6 +3,7 @@ import { loadCatalogFile, type LoadedCatalog } from "../../config/load-catalog.t
 import { watchConfig } from "../../config/watch-config.ts";
 import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
 import type { Clock } from "../../kernel/clock.ts";
+import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { ControlStore } from "../store/control-store.ts";
 import { type CatalogKeeper, describeDiff, describeHarm, type ProposalOutcome } from "./catalog-keeper.ts";
@@ -65,7 +66,7 @@ export class CatalogSource {
     this.#busy = this.#busy
       .then(() => this.#take())
       .catch((error: unknown) => {
-        this.#ports.log.warn("catalog.notSaved", { why: error instanceof Error ? error.message : String(error) });
+        this.#ports.log.warn("catalog.notSaved", { why: messageOf(error) });
       });
   }
 

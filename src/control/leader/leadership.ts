@@ -12,6 +12,7 @@ import {
 } from "../../decide/leader/lease-claim.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
+import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { LeaseAnswer, LeaseRequest } from "../store/lease.ts";
 
@@ -153,7 +154,7 @@ export class Leadership {
         if (!wasReachable && ask === this.#asks) this.#ports.log.info("leader.storeReachable");
         answer(verdict);
       },
-      (error: unknown) => fail(error instanceof Error ? error.message : String(error)),
+      (error: unknown) => fail(messageOf(error)),
     );
   }
 
@@ -187,7 +188,7 @@ export class Leadership {
     try {
       await Promise.race([store.releaseLease(term), patience]);
     } catch (error) {
-      log.warn("leader.notHandedOver", { why: error instanceof Error ? error.message : String(error) });
+      log.warn("leader.notHandedOver", { why: messageOf(error) });
     }
   }
 

@@ -2,6 +2,7 @@ import { appendFile, mkdir, readFile, rm, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
+import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 
 export interface EventSpoolPorts {
@@ -87,7 +88,7 @@ export class EventSpool {
     } catch (error) {
       if (!this.#away)
         log.warn("events.waiting", {
-          why: error instanceof Error ? error.message : String(error),
+          why: messageOf(error),
           path: this.#ports.path,
         });
       this.#away = true;
@@ -118,7 +119,7 @@ export class EventSpool {
       await appendFile(path, text, { mode: 0o600 });
     } catch (error) {
       this.#lost += events.length;
-      log.error("events.lost", { lost: this.#lost, why: error instanceof Error ? error.message : String(error) });
+      log.error("events.lost", { lost: this.#lost, why: messageOf(error) });
     }
   }
 

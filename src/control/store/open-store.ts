@@ -2,6 +2,7 @@ import { closeSync, mkdirSync, openSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import type { Clock, Timer } from "../../kernel/clock.ts";
+import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Secret } from "../../kernel/secret.ts";
 import { ControlStore } from "./control-store.ts";
@@ -105,7 +106,7 @@ class Backups {
     try {
       await this.#driver.backup();
     } catch (error) {
-      this.#log.warn("store.notBackedUp", { why: error instanceof Error ? error.message : String(error) });
+      this.#log.warn("store.notBackedUp", { why: messageOf(error) });
     }
     if (this.#stopped) return;
     this.#timer = this.#clock.after(BACKUP_MS, () => {

@@ -1,6 +1,6 @@
 import { Worker } from "node:worker_threads";
 import type { Clock, Timer } from "../../kernel/clock.ts";
-import { YardmasterError } from "../../kernel/errors.ts";
+import { messageOf, YardmasterError } from "../../kernel/errors.ts";
 import {
   type SqlDriver,
   type SqlRow,
@@ -48,7 +48,7 @@ class Connection {
     this.#worker = worker;
     this.#clock = clock;
     worker.on("message", (reply: Answer) => this.#settle(reply.id, (waiting) => waiting.resolve(reply)));
-    worker.on("error", (error) => this.#end(error instanceof Error ? error.message : String(error)));
+    worker.on("error", (error) => this.#end(messageOf(error)));
     worker.on("exit", () => this.#end("the database thread ended"));
     worker.unref();
   }

@@ -2,6 +2,7 @@ import { closeSync, openSync, renameSync, rmSync } from "node:fs";
 import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { parentPort, workerData } from "node:worker_threads";
 import { assertNever } from "../../kernel/assert-never.ts";
+import { messageOf } from "../../kernel/errors.ts";
 import type { SqlRow, Statement, Step, TransactionOutcome } from "./sql-driver.ts";
 import { openSqliteFile } from "./sqlite-file.ts";
 import type { SqliteReply, SqliteRequest, SqliteWorkerData } from "./sqlite-messages.ts";
@@ -80,7 +81,7 @@ function handle(db: DatabaseSync, request: SqliteRequest): SqliteReply {
   } catch (error) {
     const conflict =
       error instanceof Error && "errcode" in error && (Number(error.errcode) & 0xff) === SQLITE_CONSTRAINT;
-    return { kind: "failed", id, why: error instanceof Error ? error.message : String(error), conflict };
+    return { kind: "failed", id, why: messageOf(error), conflict };
   }
 }
 
@@ -89,7 +90,7 @@ function serve(reply: (message: SqliteReply) => void): void {
   try {
     db = openSqliteFile(data.path, { check: data.check, busyMs: data.busyMs });
   } catch (error) {
-    return reply({ kind: "refused", why: error instanceof Error ? error.message : String(error) });
+    return reply({ kind: "refused", why: messageOf(error) });
   }
   reply({ kind: "opened" });
   port?.on("message", (request: SqliteRequest) => {
