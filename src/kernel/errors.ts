@@ -279,5 +279,9 @@ export function hasErrorCode<C extends ErrorCode>(err: unknown, code: C): err is
   return err instanceof Error && "code" in err && err.code === code;
 }
 
+/** Whether it is the system's error of this code, such as ENOENT. */
+export const hasSystemCode = (err: unknown, code: string): boolean =>
+  err instanceof Error && "code" in err && err.code === code;
+
 /** What was thrown, in its own words; anything can be. */
 export const messageOf = (err: unknown): string => (err instanceof Error ? err.message : String(err));

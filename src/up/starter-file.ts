@@ -1,4 +1,5 @@
 import { writeFile } from "node:fs/promises";
+import { hasSystemCode } from "../kernel/errors.ts";
 
 const STARTER = `# Yardmaster's configuration. Every key with its meaning: docs/reference/config.md.
 # Check it with \`yardmaster config check yardmaster.yaml\`; a running gateway takes over a valid change by itself.
@@ -31,7 +32,7 @@ export async function writeStarterFile(path: string): Promise<boolean> {
     await writeFile(path, STARTER, { flag: "wx", mode: 0o600 });
     return true;
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "EEXIST") return false;
+    if (hasSystemCode(error, "EEXIST")) return false;
     throw error;
   }
 }

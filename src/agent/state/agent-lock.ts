@@ -1,6 +1,6 @@
 import { mkdir, open, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { YardmasterError } from "../../kernel/errors.ts";
+import { hasSystemCode, YardmasterError } from "../../kernel/errors.ts";
 import type { ProcessId } from "../../decide/agent/process-tree.ts";
 
 const TRIES_MAX = 3;
@@ -22,7 +22,7 @@ export async function lockFolder(
       await file.writeFile(`${self.pid} ${self.startTicks}\n`);
       return { [Symbol.asyncDispose]: () => rm(path, { force: true }) };
     } catch (error) {
-      if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
+      if (!hasSystemCode(error, "EEXIST")) throw error;
     }
     const [pid = Number.NaN, ticks = Number.NaN] = (await readFile(path, "utf8")).trim().split(" ").map(Number);
     if (startTicksOf(pid) === ticks)

@@ -1,5 +1,6 @@
 import { open, readFile, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
+import { hasSystemCode } from "../../kernel/errors.ts";
 
 const OWNER_ONLY = 0o600;
 
@@ -28,7 +29,7 @@ export async function readIfThere(path: string): Promise<string | null> {
   try {
     return await readFile(path, "utf8");
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "ENOENT") return null;
+    if (hasSystemCode(error, "ENOENT")) return null;
     throw error;
   }
 }

@@ -12,6 +12,7 @@ import {
 } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { hasSystemCode, messageOf } from "../../kernel/errors.ts";
 
 // The control plane's database as a file.
 // Invariants:
@@ -80,7 +81,7 @@ function makeFile(path: string): void {
   try {
     linkSync(fresh, path);
   } catch (error) {
-    if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
+    if (!hasSystemCode(error, "EEXIST")) throw error;
   }
   rmSync(fresh);
   writeFileSync(
@@ -108,11 +109,13 @@ function checkFile(db: DatabaseSync, path: string): void {
 const SQLITE_CORRUPT = 11;
 const SQLITE_NOTADB = 26;
 
+/** SQLite's primary result code; undefined for an error that is not SQLite's. */
+export const sqliteCode = (error: unknown): number | undefined =>
+  error instanceof Error && "errcode" in error ? Number(error.errcode) & 0xff : undefined;
+
 function describe(error: unknown, path: string): unknown {
-  const code = error instanceof Error && "errcode" in error ? Number(error.errcode) & 0xff : undefined;
+  const code = sqliteCode(error);
   if (code === SQLITE_CORRUPT || code === SQLITE_NOTADB)
-    return refusal(path, `the database is damaged: ${error instanceof Error ? error.message : ""}`);
-  return code === undefined
-    ? error
-    : new Error(`${path}: can't be used: ${error instanceof Error ? error.message : ""}`);
+    return refusal(path, `the database is damaged: ${messageOf(error)}`);
+  return code === undefined ? error : new Error(`${path}: can't be used: ${messageOf(error)}`);
 }

@@ -4,7 +4,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import { assertNever } from "../../kernel/assert-never.ts";
 import { messageOf } from "../../kernel/errors.ts";
 import type { SqlRow, Statement, Step, TransactionOutcome } from "./sql-driver.ts";
-import { openSqliteFile } from "./sqlite-file.ts";
+import { openSqliteFile, sqliteCode } from "./sqlite-file.ts";
 import type { SqliteReply, SqliteRequest, SqliteWorkerData } from "./sqlite-messages.ts";
 
 /** A thread that owns one connection to the database file: a lock or a slow disk blocks it and nothing else. */
@@ -79,9 +79,7 @@ function handle(db: DatabaseSync, request: SqliteRequest): SqliteReply {
         return assertNever(request, "database request");
     }
   } catch (error) {
-    const conflict =
-      error instanceof Error && "errcode" in error && (Number(error.errcode) & 0xff) === SQLITE_CONSTRAINT;
-    return { kind: "failed", id, why: messageOf(error), conflict };
+    return { kind: "failed", id, why: messageOf(error), conflict: sqliteCode(error) === SQLITE_CONSTRAINT };
   }
 }
 
