@@ -1,34 +1,16 @@
 import type { NodeDoc, ReplicaDoc } from "../contract/fleet.ts";
+import { aProfile } from "./a-start.ts";
+import { aNodeDoc as aKnownNodeDoc } from "./fleet-builders.ts";
 
 /** Stored documents with nothing in them that a test does not care about. */
-export const aNodeDoc = (id: string, facts: Partial<NodeDoc> = {}): NodeDoc => ({
-  id,
-  name: id,
-  cordoned: false,
-  bootId: null,
-  labels: {},
-  lastReport: null,
-  enrolledAt: "2026-01-01T00:00:00.000Z",
-  ...facts,
-});
+export const aNodeDoc = (id: string, facts: Partial<NodeDoc> = {}): NodeDoc =>
+  aKnownNodeDoc(id, { bootId: null, ...facts });
 
 export const aReplicaDoc = (id: string, facts: Partial<ReplicaDoc> = {}): ReplicaDoc => ({
   id,
   model: "m",
   profileHash: "h",
-  profile: {
-    hash: "h",
-    engine: "sim",
-    source: null,
-    sha256: null,
-    weightsName: null,
-    gpu: null,
-    cpu: null,
-    diskMib: 0,
-    args: {},
-    env: {},
-    command: null,
-  },
+  profile: aProfile({ hash: "h" }),
   generation: 1,
   shards: [],
   desired: "run",

@@ -54,18 +54,30 @@ function stream(port: number, tokens: number): Stream {
   return { firstByte, text: read() };
 }
 
-/** Processes that bear the mark of an engine. */
-const enginesRunning = (): number[] =>
+/** Processes that bear the mark of an engine: its key, under the name that this kind of engine has for it. */
+const enginesRunning = (variable = "YARDMASTER_SIM_KEY"): number[] =>
   readdirSync("/proc")
     .map(Number)
     .filter((pid) => Number.isInteger(pid))
     .filter((pid) => {
       try {
-        return readFileSync(`/proc/${pid}/environ`, "latin1").includes(`YARDMASTER_SIM_KEY=${ENGINE_KEY}`);
+        return readFileSync(`/proc/${pid}/environ`, "latin1").includes(`${variable}=${ENGINE_KEY}`);
       } catch {
         return false;
       }
     });
+
+const isThere = (pid: number): boolean => readdirSync("/proc").includes(String(pid));
+
+/** Ends a process that is nobody's child here, and waits until it has gone. */
+async function killAndWait(pid: number): Promise<void> {
+  process.kill(pid, "SIGKILL");
+  await eventually(
+    "its end",
+    () => isThere(pid),
+    (there) => !there,
+  );
+}
 
 async function untilReady(control: FakeControlPlane): Promise<{ pid: number; port: number }> {
   const { pid, port } = await control.untilState("r1", "ready", STARTED_MS);
@@ -146,23 +158,11 @@ test("an engine that ended while no agent ran has failed, and what is left of it
   await control.command(world.hostileStart(["child=new-session"]));
   const { pid } = await untilReady(control);
   await world.stopAgent();
-  process.kill(pid, "SIGKILL");
-  await eventually(
-    "its end",
-    () => readdirSync("/proc").includes(String(pid)),
-    (there) => !there,
-  );
+  await killAndWait(pid);
   await world.startAgent();
   const end = await control.untilState("r1", "failed", STARTED_MS);
   assert.deepEqual([end.failure?.kind, end.failure?.exitCode], ["exit", null]);
-  const marked = readdirSync("/proc").filter((name) => {
-    try {
-      return readFileSync(`/proc/${name}/environ`, "latin1").includes(`YARDMASTER_ENGINE_KEY=${ENGINE_KEY}`);
-    } catch {
-      return false;
-    }
-  });
-  assert.deepEqual(marked, []);
+  assert.deepEqual(enginesRunning("YARDMASTER_ENGINE_KEY"), []);
 });
 
 test("a process that has an engine's number and not its mark is neither taken over nor touched [80.A3]", async () => {
@@ -173,12 +173,7 @@ test("a process that has an engine's number and not its mark is neither taken ov
   await control.command(world.hostileStart([]));
   const { pid } = await untilReady(control);
   await world.stopAgent();
-  process.kill(pid, "SIGKILL");
-  await eventually(
-    "its end",
-    () => readdirSync("/proc").includes(String(pid)),
-    (there) => !there,
-  );
+  await killAndWait(pid);
   // As if the number had been given to this test's own process.
   const [name = ""] = readdirSync(join(folder, "agent/shards"));
   const path = join(folder, "agent/shards", name);
@@ -189,7 +184,7 @@ test("a process that has an engine's number and not its mark is neither taken ov
   await writeFile(path, JSON.stringify({ ...record, main: { pid: other.pid, startTicks: ticks } }));
   await world.startAgent();
   await control.untilState("r1", "failed", STARTED_MS);
-  assert.equal(readdirSync("/proc").includes(String(other.pid)), true);
+  assert.equal(isThere(other.pid), true);
   process.kill(other.pid, "SIGTERM");
   assert.equal((await other.end()).code, 0);
 });
@@ -224,7 +219,7 @@ test("an engine of this agent whose record was lost is ended at the next start [
   await world.stopAgent();
   await rm(join(folder, "agent/shards"), { recursive: true });
   await world.startAgent();
-  assert.equal(readdirSync("/proc").includes(String(pid)), false);
+  assert.equal(isThere(pid), false);
   assert.match(world.log(), /engine\.stray/);
 });
 

@@ -1,4 +1,4 @@
-import type { CommandEnvelope, StartVerb, Verb } from "../../contract/agent-link.ts";
+import type { CommandEnvelope, StartVerb } from "../../contract/agent-link.ts";
 import type {
   FailureKind,
   GpuReport,
@@ -165,7 +165,7 @@ export class SimAgent {
     const kept = this.#kept.get(verb.replicaId);
     if (kept !== undefined && verb.generation < kept.verb.generation) return;
     if (verb.kind === "start" && kept === undefined) this.#start(verb);
-    if (verb.kind === "stop" && kept !== undefined) this.#stop(kept, verb);
+    if (verb.kind === "stop" && kept !== undefined) this.#stop(kept);
     if (verb.kind === "forget" && kept !== undefined && kept.process === null) this.#kept.delete(verb.replicaId);
   }
 
@@ -221,7 +221,7 @@ export class SimAgent {
     this.#enter(kept, "failed");
   }
 
-  #stop(kept: Kept, _verb: Extract<Verb, { kind: "stop" }>): void {
+  #stop(kept: Kept): void {
     if (kept.state === "stopping" || kept.state === "stopped" || kept.state === "failed") return;
     if (kept.state === "ready") this.#sim.ledger.stopsOfReady += 1;
     this.#enter(kept, "stopping");

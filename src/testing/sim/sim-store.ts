@@ -1,4 +1,4 @@
-import type { DocWrite, MemoryDoc, ModelDoc, NodeDoc, ReplicaDoc } from "../../contract/fleet.ts";
+import type { DocWrite } from "../../contract/fleet.ts";
 import type { StoredDocs } from "../../decide/reconcile/snapshot.ts";
 import type { SimClock } from "./sim-clock.ts";
 
@@ -8,11 +8,7 @@ export interface Lease {
   readonly endsAt: number;
 }
 
-interface Contents {
-  readonly nodes: ReadonlyMap<string, NodeDoc>;
-  readonly replicas: ReadonlyMap<string, ReplicaDoc>;
-  readonly models: ReadonlyMap<string, ModelDoc>;
-  readonly memories: ReadonlyMap<string, MemoryDoc>;
+interface Contents extends StoredDocs {
   readonly lease: Lease | null;
 }
 
