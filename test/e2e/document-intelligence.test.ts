@@ -7,6 +7,7 @@ import { startFakeAnalyzer, type FakeAnalyzer } from "../../src/testing/analyzer
 import { startFakeOcrEngine, type FakeOcrEngine } from "../../src/testing/analyzer/fake-ocr-engine.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { documentClient, submitDocument } from "./support/document-client.ts";
+import { jobOf } from "./support/jobs.ts";
 import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // The service's own client against a real gateway before a container that speaks the protocol, and before an OCR engine.
@@ -66,12 +67,7 @@ const operationsOf = (bytes: Buffer) =>
 const idOf = (location: string): string => new URL(location).pathname.split("/").at(-1) ?? "";
 const look = async (location: string, key: string = gateway.keys.client): Promise<Response> =>
   fetch(location, { headers: { "ocp-apim-subscription-key": key } });
-const jobOf = async (location: string) =>
-  (await (await fetch(`${gateway.url}/v1/jobs/${idOf(location)}`, { headers: gateway.auth })).json()) as {
-    state: string;
-    attempts: number;
-    error: { code: string } | null;
-  };
+const jobAt = (location: string) => jobOf(gateway, idOf(location));
 
 for (const family of ["v4.0", "v3.1"] as const) {
   test(`the official client sends a document's bytes, polls this gateway alone, and reads the result: ${family} [20.F2]`, async () => {
@@ -120,7 +116,7 @@ test("a document that can't be analysed is 200 and failed, with the container's 
   assert.equal(answer.status, 200);
   const operation = (await answer.json()) as { status: string; error: { code: string; message: string } };
   assert.deepEqual([operation.status, operation.error.code], ["failed", "InvalidContent"]);
-  assert.equal((await jobOf(submitted.location)).state, "failed");
+  assert.equal((await jobAt(submitted.location)).state, "failed");
   assert.equal(operationsOf(bytes).length, 1);
 });
 
@@ -152,7 +148,7 @@ test("429 and 503 of a container, a lost document and a spoilt result are tried 
       const operation = await submitted.end();
       assert.equal(operation.status, "succeeded", JSON.stringify(fault));
       assert.ok(operation.analyzeResult?.content.includes(sha256(bytes)));
-      assert.equal((await jobOf(submitted.location)).attempts, 2, JSON.stringify(fault));
+      assert.equal((await jobAt(submitted.location)).attempts, 2, JSON.stringify(fault));
     }),
   );
 });
@@ -162,7 +158,7 @@ test("a container that never gives a result never makes a success: the operation
   analyzer.script({ match: { holds: bytes.toString() }, do: { lookGarbage: "noResult" } });
   const submitted = await submitDocument(client(), { bytes });
   await assert.rejects(submitted.end());
-  const { state, attempts } = await jobOf(submitted.location);
+  const { state, attempts } = await jobAt(submitted.location);
   assert.deepEqual([state, attempts, operationsOf(bytes).length], ["failed", 3, 3]);
   const failure = (await (await look(submitted.location)).json()) as {
     status: string;

@@ -9,6 +9,7 @@ import { anEngine } from "./support/an-engine.ts";
 import { errorCodeOf } from "./support/calls.ts";
 import { aChat, aDataDir, accepted, ask, ended, jobOf, submit } from "./support/jobs.ts";
 import { entriesOf } from "./support/ledger-check.ts";
+import { shareFile } from "./support/shared-world.ts";
 import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // Gateways that stop and start, and stores that are away, full, emptied or the other one.
@@ -42,11 +43,6 @@ const running = (count: number): Promise<unknown> =>
     () => engine.ledger().concurrentNow,
     (now) => now === count,
   );
-const viaRedis = (server: OwnRedis, more: Record<string, unknown> = {}): Record<string, unknown> => ({
-  coordination: "redis",
-  redis_url: server.url,
-  ...more,
-});
 
 async function command(server: OwnRedis, name: string, ...args: string[]): Promise<unknown> {
   const client = new Redis(server.url, { lazyConnect: true, retryStrategy: () => null });
@@ -60,8 +56,8 @@ async function command(server: OwnRedis, name: string, ...args: string[]): Promi
 
 test("a gateway that is told to stop hands its job back at once, and another goes on with it, no attempt counted [20.J10 80.G2]", async () => {
   await using server = await OwnRedis.start();
-  const first = await start(viaRedis(server));
-  const second = await start(viaRedis(server));
+  const first = await start(shareFile(server.url));
+  const second = await start(shareFile(server.url));
   const job = await accepted(first, { body: aChat({ delayHeadMs: 1_500 }) });
   await running(1);
   const holder = (await first.health()).jobs.running === 1 ? first : second;
@@ -132,7 +128,7 @@ test("parts that are done are kept over a restart, and only the others are asked
 
 test("while Redis is away a submit is 503 at once, what runs goes on, and its result is there when Redis is back [20.J4 80.R3]", async () => {
   await using server = await OwnRedis.start();
-  const gateway = await start(viaRedis(server));
+  const gateway = await start(shareFile(server.url));
   try {
     const job = await accepted(gateway, { body: aChat({ delayHeadMs: 1_000 }) });
     await running(1);
@@ -161,7 +157,7 @@ test("while Redis is away a submit is 503 at once, what runs goes on, and its re
 
 test("a Redis whose memory is full accepts nothing, at once and not by half, and lets running jobs end [80.R6]", async () => {
   await using server = await OwnRedis.start();
-  const gateway = await start(viaRedis(server));
+  const gateway = await start(shareFile(server.url));
   try {
     const job = await accepted(gateway, { body: aChat({ delayHeadMs: 700 }) });
     await running(1);
@@ -188,7 +184,7 @@ test("a Redis whose memory is full accepts nothing, at once and not by half, and
 
 test("a Redis that throws away what it holds gets no jobs, and the answer says what to change [80.R7]", async () => {
   await using server = await OwnRedis.start(["--maxmemory-policy", "allkeys-lru"]);
-  const gateway = await start(viaRedis(server));
+  const gateway = await start(shareFile(server.url));
   try {
     const answer = await submit(gateway, { body: aChat() });
     assert.deepEqual([answer.status, errorCodeOf(answer.text)], [503, "JOB_STORE_UNAVAILABLE"]);
@@ -200,7 +196,7 @@ test("a Redis that throws away what it holds gets no jobs, and the answer says w
 
 test("ids of an emptied store are 410 STORE_LOST and never a silent 404; the loss is an event, and new jobs go on [20.J4]", async () => {
   await using server = await OwnRedis.start();
-  const gateway = await start(viaRedis(server));
+  const gateway = await start(shareFile(server.url));
   try {
     const lost = [];
     for (let i = 0; i < 5; i += 1) lost.push(await accepted(gateway, { body: aChat() }));
@@ -234,7 +230,7 @@ test("after a change of coordination a job of the other store is reported as suc
   await using server = await OwnRedis.start();
   await using dir = await aDataDir();
   const local = { data_dir: dir.path };
-  const shared = viaRedis(server, { data_dir: dir.path });
+  const shared = shareFile(server.url, { data_dir: dir.path });
   const first = await start(local);
   const mine = await accepted(first, { body: aChat() });
   await ended(first, mine.id);

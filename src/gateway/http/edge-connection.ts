@@ -51,9 +51,6 @@ export class EdgeConnection implements ExchangeConnection, RequestSink {
   readonly #owner: EdgeOwner;
   readonly #reader = new RequestReader(this);
   #current: EdgeExchange | null = null;
-  /** The answer of the current exchange was taken whole. */
-  #answered = false;
-  #status = 0;
   /** Bytes of the requests that wait. */
   #held: Buffer | null = null;
   #over = false;
@@ -100,7 +97,7 @@ export class EdgeConnection implements ExchangeConnection, RequestSink {
   /** Looks at the clock: heads that come too slowly and connections that nobody uses end. */
   check(now: MonoMs): void {
     const { headersTimeoutMs, keepAliveMs } = this.#owner;
-    if (this.#over || (this.#current !== null && !this.#answered)) return;
+    if (this.#over || this.#current?.taken === false) return;
     const waits = now - this.#since;
     if (this.#reader.begun) {
       if (waits > headersTimeoutMs) this.#refuse("REQUEST_TIMEOUT");
@@ -114,10 +111,8 @@ export class EdgeConnection implements ExchangeConnection, RequestSink {
     if (complete === true) queueMicrotask(() => reader?.onEnd());
   }
 
-  onAnswered(exchange: EdgeExchange, status: number): void {
+  onAnswered(exchange: EdgeExchange): void {
     if (exchange !== this.#current) return;
-    this.#answered = true;
-    this.#status = status;
     if (this.#feeding) return; // Whoever feeds goes on with it.
     if (this.#held === null) this.#advance();
     else process.nextTick(() => this.#advance());
@@ -132,7 +127,6 @@ export class EdgeConnection implements ExchangeConnection, RequestSink {
     const persists = head.minor === 1 ? !head.closes : head.keepsAlive && !head.closes;
     const exchange = new EdgeExchange(this, head, persists && !head.asksToUpgrade && !this.#owner.closing);
     this.#current = exchange;
-    this.#answered = false;
     const expect = head.minor === 1 ? head.expect : undefined;
     if (expect !== undefined && !expectsContinue(expect))
       refuseAtEdge(exchange, "EXPECTATION_FAILED", "only Expect: 100-continue is understood");
@@ -224,8 +218,8 @@ export class EdgeConnection implements ExchangeConnection, RequestSink {
   /** Whether the next request may be read now. */
   #isThrough(): boolean {
     const exchange = this.#current;
-    if (exchange === null || !this.#answered || this.socket.destroyed) return false;
-    const failed = this.#status >= 400 && this.#held !== null;
+    if (exchange === null || !exchange.taken || this.socket.destroyed) return false;
+    const failed = exchange.status >= 400 && this.#held !== null;
     if (this.#over || !exchange.keepsAlive || this.#owner.closing || failed) {
       this.giveUp();
       this.#current = null;

@@ -1,6 +1,7 @@
 import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
 import { renderAnswerHead, saysClose, type AnswerFraming } from "../../decide/http/answer-head.ts";
+import { asChunk } from "./as-chunk.ts";
 import type { BodyReader, ClientReply, ClientRequest, WriteResult } from "./client-port.ts";
 import type { RequestHeadReader } from "./request-head-reader.ts";
 
@@ -19,7 +20,7 @@ export interface ExchangeConnection {
   /** Lines that answers end with. */
   readonly lines: AnswerLines;
   /** All of the answer was taken. */
-  onAnswered(exchange: EdgeExchange, status: number): void;
+  onAnswered(exchange: EdgeExchange): void;
   /** Nothing that comes on this connection is looked at any more. */
   giveUp(): void;
   /** The body has a reader, to which bytes may go. */
@@ -53,14 +54,16 @@ export class EdgeExchange implements ClientRequest, ClientReply {
   /** The connection is gone, or no longer this exchange's to write to. */
   gone = false;
   reader: BodyReader | null = null;
+  /** Of the answer; 0 before. */
+  status = 0;
+  /** All of the answer was taken. */
+  taken = false;
 
   readonly #connection: ExchangeConnection;
-  #status = 0;
   #framing: AnswerFraming = NONE;
   #bodiless = false;
   #pendingHead: string | null = null;
   #over = false;
-  #taken = false;
   #awaitsDrain = false;
 
   constructor(connection: ExchangeConnection, head: RequestHeadReader, keepsAlive: boolean) {
@@ -90,7 +93,7 @@ export class EdgeExchange implements ClientRequest, ClientReply {
   }
 
   get untakenBytes(): number {
-    return this.#taken || this.gone ? 0 : this.#connection.socket.writableLength;
+    return this.taken || this.gone ? 0 : this.#connection.socket.writableLength;
   }
 
   readBody(reader: BodyReader): void {
@@ -142,12 +145,7 @@ export class EdgeExchange implements ClientRequest, ClientReply {
   writePayload(payload: Buffer): WriteResult {
     if (payload.length === 0) return "taken";
     if (this.#framing.kind !== "chunked") return this.writeFramed(Buffer.from(payload));
-    const size = payload.length.toString(16);
-    const framed = Buffer.allocUnsafe(size.length + 4 + payload.length);
-    framed.write(`${size}\r\n`, 0, "latin1");
-    payload.copy(framed, size.length + 2);
-    framed.write("\r\n", size.length + 2 + payload.length, "latin1");
-    return this.writeFramed(framed);
+    return this.writeFramed(asChunk(payload));
   }
 
   end(trailers: readonly string[]): void {
@@ -208,7 +206,7 @@ export class EdgeExchange implements ClientRequest, ClientReply {
 
   #begin(status: number, headers: readonly string[], contentLength: number | undefined): string {
     this.begun = true;
-    this.#status = status;
+    this.status = status;
     this.#bodiless = this.method === "HEAD" || status === 204 || status === 304;
     if (contentLength !== undefined) this.#framing = { kind: "length", bytes: contentLength };
     else this.#framing = this.#bodiless ? NONE : this.takesInformational ? CHUNKED : CLOSE;
@@ -243,8 +241,8 @@ export class EdgeExchange implements ClientRequest, ClientReply {
 
   #finish(): void {
     if (this.gone) return;
-    this.#taken = true;
-    this.#connection.onAnswered(this, this.#status);
+    this.taken = true;
+    this.#connection.onAnswered(this);
   }
 }
 

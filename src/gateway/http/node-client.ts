@@ -1,5 +1,6 @@
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import { asChunk } from "./as-chunk.ts";
 import type { BodyReader, ClientReply, ClientRequest, WriteResult } from "./client-port.ts";
 
 /** Up to this size copying a body behind its head costs less than a second piece in the system call. */
@@ -140,12 +141,7 @@ export class NodeClientReply implements ClientReply {
   writePayload(payload: Buffer): WriteResult {
     if (payload.length === 0 || this.#socket === null || this.#over) return "taken";
     if (!this.#chunked) return this.writeFramed(Buffer.from(payload));
-    const size = payload.length.toString(16);
-    const framed = Buffer.allocUnsafe(size.length + 4 + payload.length);
-    framed.write(`${size}\r\n`, 0, "latin1");
-    payload.copy(framed, size.length + 2);
-    framed.write("\r\n", size.length + 2 + payload.length, "latin1");
-    return this.writeFramed(framed);
+    return this.writeFramed(asChunk(payload));
   }
 
   end(trailers: readonly string[]): void {
