@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { REPLICA_ENGINES, type Profile } from "./catalog.ts";
 import type { NodeReport, ShardFailure } from "./fleet.ts";
+import { readFrame, type ReadFrame } from "./frames.ts";
 
 /**
  * What an agent and a control plane say to each other: WebSocket text frames, one JSON message with a `type` in each. The agent
@@ -220,12 +221,6 @@ export type Lead = Omit<z.output<typeof lead>, "type">;
 const controlMessage = z.discriminatedUnion("type", [welcome, lead, command, ping, pong]);
 export type ControlMessage = z.output<typeof controlMessage>;
 
-export type ReadFrame<Message> =
-  | { readonly kind: "message"; readonly message: Message }
-  /** A type of a newer version: to be passed over. */
-  | { readonly kind: "unknown"; readonly type: string }
-  | { readonly kind: "invalid"; readonly why: string };
-
 const AGENT_TYPES: ReadonlySet<string> = new Set(agentMessage.options.map((option) => option.shape.type.value));
 const CONTROL_TYPES: ReadonlySet<string> = new Set(controlMessage.options.map((option) => option.shape.type.value));
 
@@ -236,20 +231,3 @@ export const readControlFrame = (frame: string): ReadFrame<ControlMessage> =>
   readFrame(frame, CONTROL_TYPES, controlMessage);
 
 export const writeFrame = (message: AgentMessage | ControlMessage): string => JSON.stringify(message);
-
-function readFrame<Message>(frame: string, types: ReadonlySet<string>, schema: z.ZodType<Message>): ReadFrame<Message> {
-  let raw: unknown;
-  try {
-    raw = JSON.parse(frame);
-  } catch {
-    return { kind: "invalid", why: "not JSON" };
-  }
-  const type = typeof raw === "object" && raw !== null && "type" in raw ? raw.type : undefined;
-  if (typeof type !== "string") return { kind: "invalid", why: "without a type" };
-  if (!types.has(type)) return { kind: "unknown", type: type.slice(0, 64) };
-  const read = schema.safeParse(raw);
-  if (read.success) return { kind: "message", message: read.data };
-  // Paths and rules only: a value may be a secret.
-  const [issue] = read.error.issues;
-  return { kind: "invalid", why: `${type}: ${issue?.path.join(".") ?? ""}: ${issue?.code ?? "wrong"}` };
-}
