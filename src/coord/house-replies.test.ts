@@ -25,9 +25,9 @@ class Fickle extends LocalReplies implements ReplyStore {
   away = false;
   asked = 0;
 
-  override begin(...args: Parameters<ReplyStore["begin"]>): Promise<BeginOutcome> {
+  override begin(...[claim, fingerprint, leaseMs]: Parameters<ReplyStore["begin"]>): Promise<BeginOutcome> {
     this.asked += 1;
-    return this.away ? Promise.reject(new Error("away")) : super.begin(...args);
+    return this.away ? Promise.reject(new Error("away")) : super.begin(claim, fingerprint, leaseMs);
   }
 
   override finish(...args: Parameters<ReplyStore["finish"]>): Promise<FinishOutcome> {

@@ -43,21 +43,21 @@ export class HouseReplies implements ReplyStore {
   }
 
   /** Does not reject: where the shared store is away one caller takes the claim `alone`. */
-  async begin(claim: ClaimName, fingerprint: string, leaseMs: number): Promise<BeginOutcome> {
+  async begin(claim: ClaimName, fingerprint: string, leaseMs: number, withinMs?: number): Promise<BeginOutcome> {
     const lane = laneKey(claim);
     const asked = this.#asking.get(lane);
     if (asked === undefined || asked.owner === claim.owner) {
-      const answer = this.#ask(claim, fingerprint, leaseMs);
+      const answer = this.#ask(claim, fingerprint, leaseMs, withinMs);
       if (asked === undefined) this.#asking.set(lane, { owner: claim.owner, fingerprint, answer });
       return answer;
     }
     const outcome = await asked.answer;
-    if (asked.fingerprint !== fingerprint) return this.begin(claim, fingerprint, leaseMs);
+    if (asked.fingerprint !== fingerprint) return this.begin(claim, fingerprint, leaseMs, withinMs);
     return outcome.kind === "taken" ? { kind: "running" } : outcome;
   }
 
-  find(key: string, fingerprint: string): Promise<FoundReply | null> {
-    return this.#shared.find(key, fingerprint);
+  find(key: string, fingerprint: string, withinMs?: number): Promise<FoundReply | null> {
+    return this.#shared.find(key, fingerprint, withinMs);
   }
 
   renew(claims: readonly ClaimName[], leaseMs: number): Promise<readonly boolean[]> {
@@ -114,15 +114,20 @@ export class HouseReplies implements ReplyStore {
     return this.#shared.close();
   }
 
-  async #ask(claim: ClaimName, fingerprint: string, leaseMs: number): Promise<BeginOutcome> {
+  async #ask(
+    claim: ClaimName,
+    fingerprint: string,
+    leaseMs: number,
+    withinMs: number | undefined,
+  ): Promise<BeginOutcome> {
     const lane = laneKey(claim);
     try {
       const found = await this.#standIn.get(claim.key);
       if (found !== null && found.fingerprint !== fingerprint) return { kind: "mismatch" };
       if (found !== null) return { kind: "found", reply: found.reply, ageMs: found.ageMs };
       const mine = this.#claims.take(claim, fingerprint, this.#clock.mono(), leaseMs);
-      if (mine !== "taken") return (await this.#fromOtherLane(claim, fingerprint)) ?? { kind: mine };
-      const outcome = await this.#shared.begin(claim, fingerprint, leaseMs);
+      if (mine !== "taken") return (await this.#fromOtherLane(claim, fingerprint, withinMs)) ?? { kind: mine };
+      const outcome = await this.#shared.begin(claim, fingerprint, leaseMs, withinMs);
       // Who waits for another gateway asks again by itself; nobody here works on it.
       if (outcome.kind !== "taken") this.#claims.end(claim, this.#clock.mono());
       return outcome;
@@ -135,9 +140,13 @@ export class HouseReplies implements ReplyStore {
   }
 
   /** While this lane's caller works, another lane's may have finished: its answer serves all. */
-  async #fromOtherLane({ key, lane }: ClaimName, fingerprint: string): Promise<BeginOutcome | null> {
+  async #fromOtherLane(
+    { key, lane }: ClaimName,
+    fingerprint: string,
+    withinMs: number | undefined,
+  ): Promise<BeginOutcome | null> {
     if (lane === "") return null;
-    const found = await this.#shared.find(key, fingerprint).catch(() => null);
+    const found = await this.#shared.find(key, fingerprint, withinMs).catch(() => null);
     return found === null ? null : { kind: "found", ...found };
   }
 

@@ -9,12 +9,13 @@ import type { ClaimName } from "../decide/replay/claims.ts";
  * that is kept serves all. A claim ends with its lease unless it is renewed, so that nobody waits for a process that is gone.
  *
  * Every method but `watch` may reject: the store is away, or did not answer within its deadline. Then the outcome is unknown.
+ * `withinMs` is that deadline where a caller has less time than the store's own; with 0 a store elsewhere is not asked at all.
  */
 export interface ReplyStore {
   /** Finds the answer, or takes the claim, or says who is in the way. Asking again with the same owner changes nothing. */
-  begin(claim: ClaimName, fingerprint: string, leaseMs: number): Promise<BeginOutcome>;
+  begin(claim: ClaimName, fingerprint: string, leaseMs: number, withinMs?: number): Promise<BeginOutcome>;
   /** Only looks; an answer under another fingerprint counts as none. */
-  find(key: string, fingerprint: string): Promise<FoundReply | null>;
+  find(key: string, fingerprint: string, withinMs?: number): Promise<FoundReply | null>;
   /** Which of the claims are still their owners', in the same order. */
   renew(claims: readonly ClaimName[], leaseMs: number): Promise<readonly boolean[]>;
   /** Keeps the answer and ends the claim in one step, unless the claim was lost. */

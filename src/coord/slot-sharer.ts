@@ -3,6 +3,7 @@ import { ALONE, type Elsewhere, type Gate } from "../decide/admission/gate.ts";
 import type { Rank } from "../decide/admission/ranks.ts";
 import type { BookEffects, BookEndpoint, BookFrame, BookLimits, BookView } from "../decide/coordination/book-view.ts";
 import { LeaseBook } from "../decide/coordination/lease-book.ts";
+import { STEP_MS_MIN } from "../decide/coordination/step-budget.ts";
 import { asMono, type Clock, type MonoMs, type Timer } from "../kernel/clock.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
@@ -52,6 +53,7 @@ const RAMP_LOOK_MS = 50;
  * Invariants:
  *   S1. One step at a time is under way; what comes up meanwhile goes with the next.
  *   S2. Nobody waits for an answer that does not come: a step that fails lets the pool go on by its share at once.
+ *       Nor for one that takes longer than somebody has who waits (`hurry`).
  *   S3. While somebody waits, the store is asked at least every POLL_MS, whether or not a message came.
  */
 export class SlotSharer implements Gate {
@@ -67,13 +69,15 @@ export class SlotSharer implements Gate {
   #rejoinMs = REJOIN_MS_MIN;
   #elsewhere: Elsewhere = ALONE;
   #closed = false;
+  #askedAt: MonoMs;
+  #hurry: { readonly at: MonoMs; readonly timer: Timer } | null = null;
 
   constructor(upstream: SharedUpstream, ttlMs: number, ports: SharerPorts) {
     this.#upstream = upstream;
     this.#ports = ports;
     const now = ports.clock.mono();
     this.book = new LeaseBook({ gateway: ports.watch.gateway, ttlMs });
-    this.#renewAt = this.#pollAt = this.#rejoinAt = now;
+    this.#renewAt = this.#pollAt = this.#rejoinAt = this.#askedAt = now;
     this.#subscriptions = [
       ports.watch.onChange((change) => this.#onStore(change)),
       ports.store.onFree(upstream.id, ports.watch.gateway, () => {
@@ -119,6 +123,17 @@ export class SlotSharer implements Gate {
     });
   }
 
+  /** Somebody who waits has spent most of their time for stores elsewhere: the step under way has `ms` left, or a little. */
+  hurry(ms: number): void {
+    if (this.#closed || this.book.mode === "open") return;
+    const { clock, defer } = this.#ports;
+    const at = asMono(clock.mono() + Math.max(ms, STEP_MS_MIN));
+    if (this.#hurry !== null && this.#hurry.at <= at) return;
+    this.#hurry?.timer.cancel();
+    // Judged after the sockets were read, so that a gateway that was busy itself does not blame the store.
+    this.#hurry = { at, timer: clock.after(at - clock.mono(), () => defer(() => this.#onHurry())) };
+  }
+
   /** Endpoints or limits are others now, so who was told no may be told yes. */
   roomChanged(): void {
     this.book.retryDenied();
@@ -129,6 +144,7 @@ export class SlotSharer implements Gate {
   close(): void {
     this.#closed = true;
     this.#timer?.cancel();
+    this.#hurry?.timer.cancel();
     for (const subscription of this.#subscriptions) subscription[Symbol.dispose]();
     const now = this.#ports.clock.mono();
     this.book.endAll(now);
@@ -184,7 +200,19 @@ export class SlotSharer implements Gate {
     this.#arm(now);
   }
 
+  #onHurry(): void {
+    this.#hurry = null;
+    if (this.#closed || this.book.mode === "open" || !this.book.asking) return;
+    const now = this.#ports.clock.mono();
+    const underWayMs = now - this.#askedAt;
+    if (underWayMs < STEP_MS_MIN) return this.hurry(0);
+    this.#rejoinAt = this.#soon(now, this.#rejoinMs);
+    this.#apply(this.book.fail(`no answer within ${Math.round(underWayMs)} ms`, this.#frame(), now), now);
+    this.#arm(now);
+  }
+
   async #ask(request: Parameters<SlotStore["ask"]>[1], evenIfAway: boolean): Promise<void> {
+    this.#askedAt = this.#ports.clock.mono();
     const answer = await this.#ports.store.ask(this.#upstream.id, request, evenIfAway);
     if (this.#closed) return;
     const now = this.#ports.clock.mono();

@@ -74,6 +74,31 @@ test("while the shared memory is frozen calls go on within its deadline, say tha
   }
 });
 
+test("a call that begins as Redis stops answering waits for it one deadline, though it asks for its key, the cache and a slot [80.R1 80.C9]", async () => {
+  await using own = await OwnRedis.start();
+  const deadlineMs = 600;
+  const world = await shared({ upstream: CACHED }, { redis_url: own.url, coordination_timeout_ms: deadlineMs });
+  try {
+    for (const i of [1, 2]) await eventually(`gateway ${i}`, () => world.call(keyed("first")), isProtected);
+    own.pause();
+    // One at each gateway, and each with a key and content of its own.
+    const answers = await Promise.all(
+      [1, 2].map((i) =>
+        world.call({ ...keyed(`moment-${i}`), body: chatBody({ temperature: 0, user: `moment-${i}` }) }),
+      ),
+    );
+    for (const { status, headers, tookMs } of answers) {
+      assert.equal(status, 200);
+      assert.equal(headers["x-yardmaster-idempotency"], "unprotected");
+      assert.equal(headers["x-yardmaster-cache"], "unavailable");
+      assert.ok(tookMs >= deadlineMs - 5 && tookMs < 1.6 * deadlineMs, `${tookMs} ms`);
+    }
+    own.resume();
+  } finally {
+    await world.close();
+  }
+});
+
 test("of many equal requests while the shared memory is frozen each gateway lets one through, and gives its answer to the others [20.I1 20.I2 80.G16]", async () => {
   await using own = await OwnRedis.start();
   const world = await shared({ upstream: CACHED }, { redis_url: own.url, coordination_timeout_ms: 200 });

@@ -66,7 +66,7 @@ test("a script runs by its hash, and whole again when the server has forgotten i
   other.disconnect();
 });
 
-test("a frozen server costs each step its deadline until three have failed, then nothing; thawed it is used again [80.R1]", async () => {
+test("a frozen server costs each step its deadline until it is given up, then nothing; thawed it is used again [80.R1]", async () => {
   await using server = await OwnRedis.start();
   using here = await world(server.url, 100);
   server.pause();
@@ -86,6 +86,36 @@ test("a frozen server costs each step its deadline until three have failed, then
     ["open", "closed"],
     "one line per change of state",
   );
+});
+
+test("one step is enough to find out that a server stands still, and one that was late once is not given up [80.R1 80.C11]", async () => {
+  await using server = await OwnRedis.start();
+  using here = await world(server.url, 200);
+  server.pause();
+  const late = here.probe();
+  await systemClock.sleep(280, new AbortController().signal);
+  server.resume();
+  assert.deepEqual(await late, { kind: "unknown", why: "timeout" });
+  await eventually(
+    "an answer",
+    () => here.probe(),
+    ({ kind }) => kind === "reply",
+  );
+  assert.deepEqual(here.lines, []);
+  server.pause();
+  await here.probe();
+  await stateIs(here.link, "open");
+});
+
+test("a step with less time than the link's own says nothing against a server that answers [80.C9]", async () => {
+  await using server = await OwnRedis.start();
+  await using proxy = await FaultProxy.start({ clock: systemClock, target: { port: server.port } });
+  using here = await world(`redis://127.0.0.1:${proxy.port}/0`);
+  proxy.add("downstream", { kind: "latency", latencyMs: 100 });
+  for (let i = 0; i < 5; i += 1)
+    assert.equal((await here.link.run(PROBE, ["t:probe"], ["1"], { timeoutMs: 10 })).kind, "unknown");
+  assert.equal((await here.probe()).kind, "reply");
+  assert.equal(here.link.state, "closed");
 });
 
 test("steps that began before the breaker opened settle within their deadline, and none is queued for later [80.C9]", async () => {

@@ -62,6 +62,9 @@ const PROBE = loadScript(new URL("./probe.lua", import.meta.url));
  *       does not know the script: that says that nothing was done.
  *   L3. Connections are tried at least PROBE_MS apart.
  *   L4. A connection is used only after its server did what the probe asks.
+ *   L5. A step that got no answer in time is followed by a probe at once: a server that leaves it without an answer too is
+ *       given up. So a server that stands still is given up after two deadlines, however few ask it, and one that was slow once
+ *       is not. A step with less time than the link's own proves nothing by itself.
  */
 export class RedisLink {
   readonly settings: RedisSettings;
@@ -73,6 +76,7 @@ export class RedisLink {
   #timer: Timer | undefined;
   #factsTimer: Timer | undefined;
   #silentProbes = 0;
+  #doubting = false;
   #facts: ServerFacts | null = null;
   #unsuitable: string | null = null;
   #closed = false;
@@ -162,6 +166,7 @@ export class RedisLink {
     if (guarded && this.#breaker.state !== "closed") return this.#refuse(name, "breakerOpen");
     if (!guarded && this.#connection === null) return this.#refuse(name, "notConnected");
     const startedAt = clock.mono();
+    const timeoutMs = options.timeoutMs ?? this.settings.timeoutMs;
     const { promise, resolve } = Promise.withResolvers<StepOutcome>();
     let over = false;
     let sent = false;
@@ -170,7 +175,7 @@ export class RedisLink {
       over = true;
       timer.cancel();
       this.#waiting.delete(go);
-      this.#judge(outcome, clock.mono() - startedAt);
+      this.#judge(outcome, clock.mono() - startedAt, timeoutMs >= this.settings.timeoutMs);
       this.#deps.onStep?.(name, outcome.kind);
       resolve(outcome);
     };
@@ -183,7 +188,7 @@ export class RedisLink {
     };
     const late = (): void =>
       settle(sent ? { kind: "unknown", why: "timeout" } : { kind: "notSent", why: "notConnected" });
-    const timer = clock.after(options.timeoutMs ?? this.settings.timeoutMs, () => setImmediate(late));
+    const timer = clock.after(timeoutMs, () => setImmediate(late));
     if (this.#connection !== null) go(this.#connection);
     else this.#waiting.add(go);
     return promise;
@@ -194,8 +199,11 @@ export class RedisLink {
     return Promise.resolve({ kind: "notSent", why });
   }
 
-  #judge(outcome: StepOutcome, spentMs: number): void {
+  #judge(outcome: StepOutcome, spentMs: number, hadItsTime: boolean): void {
     if (outcome.kind === "reply" || this.#closed) return;
+    const silent = outcome.kind === "unknown" && outcome.why === "timeout";
+    if (silent) void this.#doubt();
+    if (silent && !hadItsTime) return;
     const reason =
       outcome.kind === "refused"
         ? outcome.message.slice(0, 200)
@@ -251,6 +259,20 @@ export class RedisLink {
     this.#breaker.endProbe(failure, random.next(), clock.mono());
     if (this.#breaker.state === "closed") this.#moved();
     else this.#plan();
+  }
+
+  /** Finds out whether a server that left a step without an answer still answers (L5). */
+  async #doubt(): Promise<void> {
+    const connection = this.#connection;
+    if (this.#doubting || connection === null || this.#breaker.state !== "closed") return;
+    this.#doubting = true;
+    const failure = await this.#tryOut(connection);
+    this.#doubting = false;
+    if (failure === undefined || this.#closed || this.#breaker.state !== "closed") return;
+    // One that broke is replaced; whether that works is told by the next connection.
+    if (connection !== this.#connection) return;
+    this.#breaker.open(failure, this.#deps.random.next(), this.#deps.clock.mono());
+    this.#moved();
   }
 
   /** Undefined when the connection does what steps need, in the time that steps have. */

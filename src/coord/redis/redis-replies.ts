@@ -66,8 +66,8 @@ export class RedisReplies implements ReplyStore {
     this.#bytesMax = bytesMax;
   }
 
-  async begin(claim: ClaimName, fingerprint: string, leaseMs: number): Promise<BeginOutcome> {
-    const said = await this.#ask(claim.key, laneKey(claim), claim.owner, fingerprint, leaseMs);
+  async begin(claim: ClaimName, fingerprint: string, leaseMs: number, withinMs?: number): Promise<BeginOutcome> {
+    const said = await this.#ask(claim.key, laneKey(claim), claim.owner, fingerprint, leaseMs, withinMs);
     switch (said.kind) {
       case "taken":
       case "running":
@@ -80,8 +80,8 @@ export class RedisReplies implements ReplyStore {
     }
   }
 
-  async find(key: string, fingerprint: string): Promise<FoundReply | null> {
-    const said = await this.#ask(key, key, "", fingerprint, 0);
+  async find(key: string, fingerprint: string, withinMs?: number): Promise<FoundReply | null> {
+    const said = await this.#ask(key, key, "", fingerprint, 0, withinMs);
     return said.kind === "found" ? { reply: said.reply, ageMs: said.ageMs } : null;
   }
 
@@ -139,14 +139,16 @@ export class RedisReplies implements ReplyStore {
     owner: string,
     fingerprint: string,
     leaseMs: number,
+    withinMs: number | undefined,
   ): Promise<
     { readonly kind: "taken" | "running" | "mismatch" | "none" | "late" } | ({ readonly kind: "found" } & FoundReply)
   > {
     const keys = [`${this.#tag}:kept:${key}`, this.#claimKey(lane), `${this.#tag}:use`];
-    const { timeoutMs } = this.#link.settings;
+    const timeoutMs = Math.min(this.#link.settings.timeoutMs, withinMs ?? Number.POSITIVE_INFINITY);
+    if (timeoutMs <= 0) throw new Error("the store of answers is not asked: the call has no time left for it");
     const notAfter = this.#ahead === undefined ? 0 : Math.floor(this.#clock.mono() + this.#ahead + timeoutMs);
     const args = [owner, fingerprint, leaseMs, notAfter, key];
-    const said = replyOf(await this.#link.run(BEGIN, keys, args, { buffers: true }));
+    const said = replyOf(await this.#link.run(BEGIN, keys, args, { buffers: true, timeoutMs }));
     const [kind, now, age, head, body] = itemsOf(said);
     const time = Number(String(now));
     if (!Number.isFinite(time)) throw new Error("the store of answers said what can't be read");

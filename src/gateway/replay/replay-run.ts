@@ -2,7 +2,9 @@ import { randomBytes } from "node:crypto";
 import type { RequestOutcome } from "../../contract/audit-event.ts";
 import type { Reply } from "../../contract/reply.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
+import type { FoundReply } from "../../coord/reply-store.ts";
 import type { BodyForm } from "../../decide/idempotency/body-fingerprint.ts";
+import { StepBudget } from "../../decide/coordination/step-budget.ts";
 import { idempotencyScope } from "../../decide/idempotency/idempotency-key.ts";
 import { contentKey, hashParts } from "../../decide/replay/content-key.ts";
 import {
@@ -72,7 +74,7 @@ const PERSONAL: ReadonlySet<string> = new Set([
  * Invariants:
  *   N1. Each claim that was taken is finished or dropped once, whatever becomes of the request.
  *   N2. Nothing here makes a request fail but its own key: where a store is away the request goes on as if there were none, and
- *       its answer says so.
+ *       its answer says so. All steps together wait for stores no longer than one of them may.
  *   N3. What is given again is what its first client was given, byte for byte, but for the headers of `PERSONAL`.
  */
 export class ReplayRun {
@@ -81,6 +83,7 @@ export class ReplayRun {
   readonly #request: ReplayRequest;
   readonly #follow: (storing: Promise<void>) => void;
   readonly #patience = new Patience();
+  readonly #budget: StepBudget;
   #draining = false;
   #keyClaim: HeldClaim | null = null;
   #cacheClaim: HeldClaim | null = null;
@@ -94,6 +97,7 @@ export class ReplayRun {
     this.#keeper = keeper;
     this.#request = request;
     this.#follow = follow;
+    this.#budget = new StepBudget(deps.config().coordinationTimeoutMs);
   }
 
   /** Resolves when the request is answered, refused, or on its way to its upstream. */
@@ -195,12 +199,18 @@ export class ReplayRun {
     this.#refreshes = cache === "refresh";
     if (this.#refreshes) this.#note("bypass");
     if (plan.refusals !== "use") return "goOn";
-    const found = await this.#deps.stores
-      .forUpstream(settings)
-      .find(key, "")
-      .catch(() => null);
+    const found = await this.#findRefusal(key);
     if (found === null || found.reply.kind !== "refusal") return "goOn";
     return this.#giveCached(found.reply, found.ageMs, false);
+  }
+
+  async #findRefusal(key: string): Promise<FoundReply | null> {
+    const { stores, clock } = this.#deps;
+    const askedAt = clock.mono();
+    const store = stores.forUpstream(this.#request.upstream.settings);
+    const found = await store.find(key, "", this.#budget.leftMs).catch(() => null);
+    this.#budget.spend(clock.mono() - askedAt);
+    return found;
   }
 
   async #askCache(key: string): Promise<Stage> {
@@ -233,7 +243,15 @@ export class ReplayRun {
   async #turn(claim: HeldClaim, until: number): Promise<Turn> {
     const { deadline } = this.#request;
     const limit = asMono(deadline === undefined ? until : Math.min(until, deadline));
-    const turn = await takeTurn(claim.store, claim.name, claim.fingerprint, limit, this.#patience, this.#deps);
+    const turn = await takeTurn(
+      claim.store,
+      claim.name,
+      claim.fingerprint,
+      limit,
+      this.#patience,
+      this.#budget,
+      this.#deps,
+    );
     if (turn.kind === "taken") this.#keeper.hold(claim);
     // The question may have had its effect all the same.
     if (turn.kind === "away") void claim.store.drop(claim.name).catch(() => {});
@@ -301,6 +319,7 @@ export class ReplayRun {
     );
     const res = new RecordingReply(context.res, this.#deps.budget, bytesMax, this.#added);
     this.#request.admit(res, (outcome, empty) => this.#onEnded(res, outcome, empty));
+    if (this.#budget.short) upstream.sharer?.hurry(this.#budget.leftMs);
   }
 
   #onEnded(res: RecordingReply, outcome: RequestOutcome, empty: boolean): void {

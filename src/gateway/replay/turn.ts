@@ -1,4 +1,5 @@
 import type { FoundReply, ReplyStore } from "../../coord/reply-store.ts";
+import type { StepBudget } from "../../decide/coordination/step-budget.ts";
 import type { ClaimName } from "../../decide/replay/claims.ts";
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
 import type { Random } from "../../kernel/random.ts";
@@ -55,13 +56,17 @@ export class Patience {
   }
 }
 
-/** Asks until there is an answer, the claim, or no more time. Whoever gets "taken" must finish or drop the claim. */
+/**
+ * Asks until there is an answer, the claim, or no more time. Whoever gets "taken" must finish or drop the claim. `budget` pays for
+ * the questions until there is somebody to wait for, and for a question after that which the store left without an answer.
+ */
 export async function takeTurn(
   store: ReplyStore,
   claim: ClaimName,
   fingerprint: string,
   until: MonoMs,
   patience: Patience,
+  budget: StepBudget,
   { clock, random }: { readonly clock: Clock; readonly random: Random },
 ): Promise<Turn> {
   let watch: Disposable | undefined;
@@ -69,7 +74,9 @@ export async function takeTurn(
   try {
     for (;;) {
       if (patience.ended) return { kind: "ended" };
-      const outcome = await store.begin(claim, fingerprint, CLAIM_LEASE_MS);
+      const askedAt = clock.mono();
+      const outcome = await store.begin(claim, fingerprint, CLAIM_LEASE_MS, waited ? undefined : budget.leftMs);
+      if (!waited || (outcome.kind === "taken" && outcome.alone === true)) budget.spend(clock.mono() - askedAt);
       if (outcome.kind === "found") return { ...outcome, waited };
       if (outcome.kind !== "running") return outcome;
       if (watch === undefined) {
