@@ -92,6 +92,68 @@ test("a release at one gateway lets in who waits at another within milliseconds,
   );
 });
 
+test("who has spent their time for stores elsewhere waits a little for a store that stands still, and lets no store that answers be given up [80.R1 80.C9]", async () => {
+  const world = new World(6);
+  const gateway = world.start();
+  await world.clock.advance(1_000);
+  gateway.send("interactive", 50);
+  gateway.sharer.hurry(0);
+  await world.clock.advance(100);
+  assert.equal(gateway.sharer.book.mode, "shared");
+  world.store.become("frozen");
+  gateway.send("interactive", 50);
+  gateway.sharer.hurry(0);
+  await world.clock.advance(15);
+  assert.deepEqual(
+    world.waited.map(({ waitedMs }) => waitedMs <= 11),
+    [true, true],
+  );
+  assert.equal(gateway.sharer.book.mode, "open");
+  world.store.become("well");
+  await world.clock.advance(5_000);
+  assert.equal(gateway.sharer.book.mode, "shared");
+  assert.equal(world.leases, 0);
+});
+
+test("the first call of a gateway on a store that was never used waits for nothing, and a crowd only until others had the time to speak [80.R4]", async () => {
+  const world = new World(7);
+  world.store.restartEmpty("u");
+  const gateway = world.start();
+  for (let i = 0; i < SLOTS; i += 1) gateway.send("interactive", 10_000);
+  await world.clock.advance(20);
+  assert.equal(world.waited.length, SLOTS / 4);
+  await world.clock.advance(3_500);
+  assert.equal(world.waited.length, SLOTS);
+});
+
+test("gateways that start on a store that was just emptied get a part of the slots at once, together no more than a quarter above those who hold them all [80.R4 80.I3]", async () => {
+  for (let seed = 1; seed <= 40; seed += 1) {
+    const world = new World(seed);
+    const [a, b] = [world.start(), world.start()];
+    await world.clock.advance(4_000);
+    for (let i = 0; i < SLOTS; i += 1) (i % 2 === 0 ? a : b).send("interactive", 8_000);
+    await world.clock.advance(100);
+    assert.equal(world.engine.total, SLOTS);
+    world.waited.length = 0;
+    world.store.restartEmpty("u");
+    // Those who are there find out with their next probe, and come back each in their own time.
+    for (const { link } of [a, b]) world.clock.after(world.inRange(0, 1_250), () => link.reconnect());
+    const newcomers = [world.start(), world.start()];
+    for (const one of newcomers) for (let i = 0; i < 12; i += 1) one.send("interactive", world.inRange(500, 1_500));
+    let peak = 0;
+    for (let ms = 0; ms < 9_000; ms += 10) {
+      await world.clock.advance(10);
+      peak = Math.max(peak, world.engine.total);
+      if (ms === 50) assert.ok(world.waited.length >= 1, `seed ${seed}: nobody was let in at once`);
+      if (ms > 4_600) assert.ok(world.engine.total <= SLOTS, `seed ${seed}: ${world.engine.total} after ${ms} ms`);
+    }
+    assert.ok(peak > SLOTS && peak <= 1.25 * SLOTS, `seed ${seed}: ${peak} of ${SLOTS}`);
+    await world.clock.advance(TTL_MS);
+    assert.equal(world.waiting, 0);
+    assert.equal(world.leases, 0);
+  }
+});
+
 test("hundreds of waiters cost the store a few steps a second while nothing moves [20.S4]", async () => {
   const world = new World(3);
   const gateways = [world.start(), world.start(), world.start()];

@@ -28,6 +28,22 @@ test("three gateways with twenty calls each on six slots never have more than si
   });
 });
 
+test("on a Redis that was never used the first calls of a fresh gateway wait for nothing [80.R4 20.S1]", async () => {
+  await withSharedWorld(
+    { slots: 8, gateways: 1, fresh: true, file },
+    async ({ gateways: [gateway], engine, leases }) => {
+      assert.ok(gateway !== undefined);
+      const answers = await Promise.all([call(gateway), call(gateway)]);
+      for (const { status, queueMs } of answers) {
+        assert.equal(status, 200);
+        assert.ok(queueMs !== undefined && queueMs < 1_000, `${queueMs} ms in the queue; a store is young for 3 s`);
+      }
+      assert.equal(engine.ledger().entries.length, 2);
+      await eventually("all leases to be given back", leases, (count) => count === 0);
+    },
+  );
+});
+
 test("a slot that one gateway gives back is taken at another by its notice, long before the slow look [20.S4]", async () => {
   await withSharedWorld({ slots: 1, gateways: 2, file }, async ({ gateways, engine }) => {
     const [a, b] = gateways;

@@ -4,7 +4,8 @@ import type { BookEffects, BookEndpoint, BookFrame, BookLimits, BookMode, BookVi
 import { fairShare, HoldTimes, OpenShare } from "./fair-share.ts";
 import { isGoodFor, type Lease } from "./lease.ts";
 import { RequestDraft, waitKey } from "./request-draft.ts";
-import { BOOT_TTL_MS, SETTLE_MS, type SlotAnswer, type SlotRequest } from "./slot-request.ts";
+import { Settling } from "./settling.ts";
+import { BOOT_TTL_MS, type SlotAnswer, type SlotRequest } from "./slot-request.ts";
 
 /**
  * The leases of one gateway for one upstream: which it has in hand, which its calls hold, what it asks for next, and what it
@@ -17,7 +18,8 @@ import { BOOT_TTL_MS, SETTLE_MS, type SlotAnswer, type SlotRequest } from "./slo
  *   B3. One request at a time, with everything in it that there is to ask and to give back.
  *   B4. While the store is away, calls are admitted up to a share that ramps (fair-share.ts); what they hold is told to the
  *       store as the truth before anything new is asked for.
- *   B5. After the store was emptied nothing is taken beyond the start of that ramp until all gateways have told theirs.
+ *   B5. After the store was emptied nothing is taken beyond the start of that ramp until all gateways have told theirs, and by
+ *       newcomers no more than a part of the slots (settling.ts).
  */
 
 export interface BookSettings {
@@ -62,8 +64,7 @@ export class LeaseBook {
   #seen: { readonly others: number; readonly othersBatch: number } | null = null;
   readonly #othersOn = new Map<string, number>();
   #open: OpenShare | null = null;
-  /** How many slots may be held for now, until then or until so many gateways have told what runs there. */
-  #cap: { readonly held: number; readonly until: MonoMs; readonly here: number } | null = null;
+  readonly #settling = new Settling();
   /** Gateways that the store last knew to share this upstream. */
   #here = 1;
   #late = 0;
@@ -206,7 +207,7 @@ export class LeaseBook {
       batch: { own: this.#heldBatch(), others: othersBatch },
       on,
     });
-    this.#cap = null;
+    this.#settling.end();
     return { ...NOTHING, mayAdmit: true };
   }
 
@@ -217,7 +218,7 @@ export class LeaseBook {
     if (this.#draft !== null) return null;
     for (const [id, { until }] of this.#releases) if (until <= now) this.#releases.delete(id);
     if (this.#mode !== "shared") return this.#composeAlone(view, now);
-    if (this.#cap !== null && this.#cap.until <= now) this.#uncap();
+    if (this.#settling.endsBy(now)) this.#denied.clear();
     if (this.#renewDue) this.#tellAll();
     const waits = view.waiting.some(({ waiting }) => waiting > 0);
     const due =
@@ -339,8 +340,7 @@ export class LeaseBook {
 
   /** How many leases may be asked for. */
   #room(): number {
-    const held = this.#held.size + this.#hand.length;
-    return Math.max(0, Math.min(WANTED_MAX, (this.#cap?.held ?? Number.POSITIVE_INFINITY) - held));
+    return this.#settling.room(WANTED_MAX, this.#held.size + this.#hand.length);
   }
 
   /** Joining, and coming back: first the truth of what runs here, then, in the next request, what is wanted. */
@@ -365,10 +365,9 @@ export class LeaseBook {
       settled: view.store.settled && this.#boot === "",
       notAfter,
       ttlMs: this.settings.ttlMs,
-      slots: view.limits.slots,
-      batchMax: view.limits.batchMax,
+      ...this.#settling.limits(view.limits),
     };
-    const draft = new RequestDraft(head, (endpoint) => view.slotsOf(endpoint));
+    const draft = new RequestDraft(head, (endpoint) => this.#settling.part(view.slotsOf(endpoint)));
     for (const [id, { endpoints }] of this.#releases) if (!draft.addRelease(id, endpoints, RELEASED_MAX)) break;
     for (const lease of this.#untold) {
       // Without the store's word only what it knows already is kept alive there.
@@ -412,7 +411,7 @@ export class LeaseBook {
     const emptied = !joining && answer.boot !== this.#boot && quietMs < BOOT_TTL_MS / 2;
     this.#boot = answer.boot;
     if (emptied || draft.head.reassert) this.#settle(answer.bootAgeMs, emptied, othersBefore, frame, now);
-    else if (this.#cap !== null && answer.here >= this.#cap.here) this.#uncap();
+    else if (this.#settling.endsWith(answer.here)) this.#denied.clear();
     this.#here = answer.here;
     for (const key of draft.denied(answer.granted)) this.#denied.add(key);
     this.#registered = draft.staysRegistered(answer.granted);
@@ -471,26 +470,18 @@ export class LeaseBook {
 
   /**
    * The store may not know yet what runs at the other gateways: those that were away as this one was come back within
-   * SETTLE_MS, and those of an emptied store, if they live, within a lease's time. Until then this one keeps to its share.
+   * SETTLE_MS, and those of an emptied store, if they live, within a lease's time. Until then this one keeps to its share; one that
+   * has just started has none yet.
    */
   #settle(bootAgeMs: number, emptied: boolean, others: number, { limits, store }: BookFrame, now: MonoMs): void {
-    const own = this.#held.size;
-    const after = (ms: number): MonoMs => (now + ms) as MonoMs;
     if (this.#mode === "joining" && this.#open === null && !emptied) {
-      // A newcomer knows nothing of the others: it takes nothing until whoever is there has had the time to speak.
-      if (bootAgeMs < SETTLE_MS)
-        this.#cap = { held: own, until: after(SETTLE_MS - bootAgeMs), here: Number.POSITIVE_INFINITY };
+      this.#settling.asNewcomer(bootAgeMs, now);
       return;
     }
-    const share = { slots: limits.slots, own, others, gateways: Math.max(store.gateways, this.#here) };
+    const gateways = Math.max(store.gateways, this.#here);
+    const share = { slots: limits.slots, own: this.#held.size, others, gateways };
     const held = this.limit(limits, now) ?? fairShare(share, 0);
-    this.#cap = emptied
-      ? { held, until: after(this.settings.ttlMs), here: this.#here }
-      : { held, until: after(SETTLE_MS), here: Number.POSITIVE_INFINITY };
-  }
-
-  #uncap(): void {
-    this.#cap = null;
-    this.#denied.clear();
+    if (emptied) this.#settling.afterLoss(held, this.#here, this.settings.ttlMs, now);
+    else this.#settling.afterOutage(held, now);
   }
 }

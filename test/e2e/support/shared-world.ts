@@ -17,6 +17,8 @@ export interface SharedOptions {
   /** Of the file's top level. */
   readonly file?: Record<string, unknown>;
   readonly redisArgs?: readonly string[];
+  /** The store was never used: gateways can't know that it was not emptied a moment ago. */
+  readonly fresh?: boolean;
   /** Where the gateways look for Redis; without it where it is. */
   readonly redisUrl?: (redis: OwnRedis) => Promise<string>;
 }
@@ -77,7 +79,7 @@ export async function withSharedWorld(
   const engine = await roomyEngine();
   const gateways: TestGateway[] = [];
   try {
-    await seasonStore(admin);
+    if (options.fresh !== true) await seasonStore(admin);
     const url = (await options.redisUrl?.(redis)) ?? redis.url;
     const upstream = sharedUpstream(engine.url, options.slots, options.upstream);
     for (let i = 0; i < options.gateways; i += 1)
