@@ -121,6 +121,46 @@ for (const mode of ["local", "redis"] as const) {
       });
     });
 
+    test("submit and wait tells of a failure as the call would have, with the job that failed [20.F1 20.J2]", async () => {
+      await withGateway(
+        mode,
+        async (gateway) => {
+          const words = { error: { message: "no such thing" } };
+          const query = "?wait=20";
+          const refused = await submit(gateway, { body: aChat({ status: 422, body: words }) }, { query });
+          assert.deepEqual([refused.status, JSON.parse(refused.text)], [422, words]);
+          const broken = await submit(gateway, { body: aChat({ cutBeforeHead: true }) }, { query });
+          assert.deepEqual([broken.status, errorCodeOf(broken.text)], [502, "UPSTREAM_ERROR"]);
+          for (const { headers } of [refused, broken]) {
+            const id = String(headers["x-yardmaster-job"]);
+            assert.equal(headers["location"], `/v1/jobs/${id}`);
+            assert.equal((await jobOf(gateway, id)).state, "failed");
+          }
+        },
+        { file: { jobs: { max_attempts: 1 } } },
+      );
+    });
+
+    test("a job that makes its engine break off starts one for each attempt, on whichever endpoint, and no more [80.G5]", async () => {
+      const second = await anEngine();
+      await withGateway(
+        mode,
+        async (gateway) => {
+          // Both keep a connection open, on which a break would be taken for a stale one.
+          for (let i = 0; i < 4; i += 1) assert.equal((await call(gateway, { body: aChat({}, "warm") })).status, 200);
+          const failed = await ended(gateway, (await accepted(gateway, { body: aChat({ cutBeforeHead: true }) })).id);
+          assert.deepEqual([failed.state, failed.error?.code, failed.attempts], ["failed", "UPSTREAM_ERROR", 2]);
+          const starts = [engine, second].flatMap((one) => entriesOf(one.ledger().entries, "job"));
+          assert.equal(starts.length, 2);
+        },
+        {
+          upstream: { endpoints: [{ url: engine.url }, { url: second.url }] },
+          file: { jobs: { max_attempts: 2 } },
+        },
+      );
+      await second.close();
+    });
+
     test("cancelling aborts the engine's request at once, and an ended job has no result [20.J1]", async () => {
       await withGateway(mode, async (gateway) => {
         const job = await accepted(gateway, { body: aChat({ delayHeadMs: 60_000 }) });

@@ -3,7 +3,15 @@ import { test } from "node:test";
 import { mayRetryAttempt, type RetryCause, type RetryView } from "./retry-policy.ts";
 
 const decide = (cause: RetryCause, view: Partial<RetryView> = {}): string => {
-  const decision = mayRetryAttempt({ cause, idempotent: true, retries: 0, retriesMax: 2, budget: true, ...view });
+  const decision = mayRetryAttempt({
+    cause,
+    idempotent: true,
+    startsOnce: false,
+    retries: 0,
+    retriesMax: 2,
+    budget: true,
+    ...view,
+  });
   return decision.kind === "retry" ? decision.on : decision.why;
 };
 const transport = (failure: "connect" | "reset" | "truncated" | "protocol", reused = false): RetryCause => ({
@@ -51,6 +59,13 @@ const final: readonly [string, RetryCause][] = [
 ];
 for (const [name, cause] of final)
   test(`${name} is not tried again [10.R4]`, () => assert.equal(decide(cause), "notRetryable"));
+
+test("an attempt of a job is not made again after the engine went away with it, and is where no engine had it [80.G5]", () => {
+  const gone = [transport("reset"), transport("reset", true), transport("truncated"), status(503, "engineDead")];
+  for (const cause of gone) assert.equal(decide(cause, { startsOnce: true }), "started");
+  const refused = [transport("connect"), status(503, "overloaded"), status(503, "shuttingDown")];
+  for (const cause of refused) assert.equal(decide(cause, { startsOnce: true }), "other");
+});
 
 test("a reused connection that broke before any byte is tried once more at the same place, outside the budget", () => {
   assert.equal(decide(transport("reset", true), { budget: false, retriesMax: 0 }), "same");

@@ -23,6 +23,8 @@ export interface RetryView {
   readonly cause: RetryCause;
   /** Asking twice does no harm: the inference calls, and safe methods. */
   readonly idempotent: boolean;
+  /** An attempt of a job: whoever counts its attempts counts what it can do to engines, so each starts one engine at most. */
+  readonly startsOnce: boolean;
   /** Tries after the first that this request has had. */
   readonly retries: number;
   readonly retriesMax: number;
@@ -36,7 +38,10 @@ export type RetryDecision =
    * the engine had closed the idle connection and never saw the request.
    */
   | { readonly kind: "retry"; readonly on: "other" | "same" }
-  | { readonly kind: "giveUp"; readonly why: "notRetryable" | "notIdempotent" | "attemptsSpent" | "budget" };
+  | {
+      readonly kind: "giveUp";
+      readonly why: "notRetryable" | "notIdempotent" | "started" | "attemptsSpent" | "budget";
+    };
 
 const ON_OTHER: RetryDecision = { kind: "retry", on: "other" };
 const ON_SAME: RetryDecision = { kind: "retry", on: "same" };
@@ -49,11 +54,17 @@ export function mayRetryAttempt(view: RetryView): RetryDecision {
   // Without a connection nothing was sent, so nothing can have been done.
   const nothingSent = cause.kind === "transport" && cause.failure === "connect";
   if (!view.idempotent && !nothingSent) return { kind: "giveUp", why: "notIdempotent" };
+  if (view.startsOnce && mayHaveKilled(cause)) return { kind: "giveUp", why: "started" };
   // Once: a fresh connection can't be stale, so a second break is the engine's.
   if (cause.kind === "transport" && cause.failure === "reset" && cause.reused && view.retries === 0) return ON_SAME;
   if (view.retries >= view.retriesMax) return { kind: "giveUp", why: "attemptsSpent" };
   return view.budget ? ON_OTHER : { kind: "giveUp", why: "budget" };
 }
+
+/** The engine went away with the request in its hands. */
+const mayHaveKilled = (cause: RetryCause): boolean =>
+  (cause.kind === "transport" && cause.failure !== "connect") ||
+  (cause.kind === "status" && cause.error === "engineDead");
 
 function isRetryable(cause: RetryCause): boolean {
   switch (cause.kind) {

@@ -97,7 +97,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#context = context;
     this.#upstream = upstream;
     this.#request = request;
-    this.#tries = new CallTries(upstream, this, request.idempotent);
+    this.#tries = new CallTries(upstream, this, request);
     this.#span = span;
     this.#onEnded = onEnded;
     this.#metrics = deps.metrics.forUpstream(upstream.settings.id);

@@ -1,4 +1,9 @@
-import { mayRetryAttempt, type RetryCause, type RetryDecision } from "../../decide/routing/retry-policy.ts";
+import {
+  mayRetryAttempt,
+  type RetryCause,
+  type RetryDecision,
+  type RetryView,
+} from "../../decide/routing/retry-policy.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
 import type { Endpoint } from "../upstreams/endpoint.ts";
 import type { SlotSeeker, Upstream } from "../upstreams/upstream.ts";
@@ -7,21 +12,22 @@ import type { SlotSeeker, Upstream } from "../upstreams/upstream.ts";
 export class CallTries {
   readonly #upstream: Upstream;
   readonly #seeker: SlotSeeker;
-  readonly #idempotent: boolean;
+  readonly #may: Pick<RetryView, "idempotent" | "startsOnce">;
   #failedOn: Set<string> | null = null;
   /** Tries so far. */
   count = 0;
 
-  constructor(upstream: Upstream, seeker: SlotSeeker, idempotent: boolean) {
+  constructor(upstream: Upstream, seeker: SlotSeeker, may: Pick<RetryView, "idempotent" | "startsOnce">) {
     this.#upstream = upstream;
     this.#seeker = seeker;
-    this.#idempotent = idempotent;
+    this.#may = may;
   }
 
   mayRetry(cause: RetryCause, now: MonoMs): RetryDecision {
     return mayRetryAttempt({
       cause,
-      idempotent: this.#idempotent,
+      idempotent: this.#may.idempotent,
+      startsOnce: this.#may.startsOnce,
       retries: this.count - 1,
       retriesMax: this.#upstream.settings.retry.retriesMax,
       budget: this.#upstream.budget.mayRetry(now),

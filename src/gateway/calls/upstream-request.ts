@@ -62,7 +62,7 @@ export function buildUpstreamRequest(
     headers,
     body: spliced === null ? request.chunks : spliced.chunks,
     bodyBytes: spliced === null ? request.bytes : spliced.bytes,
-    freshConnection: how.freshConnection || !request.idempotent,
+    freshConnection: how.freshConnection || !request.idempotent || request.startsOnce,
   };
 }
 

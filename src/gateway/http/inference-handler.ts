@@ -276,6 +276,7 @@ export class InferenceHandler {
       scan: scanned.kind === "json" && !translated ? scanned.scan : null,
       rewriteAnswer: translated ? rerank.rewriteAnswer : null,
       idempotent: upstream.settings.kind !== "http" || SAFE_METHODS.has(context.req.method),
+      startsOnce: context.forJob === true,
       plainAnswer: onEnded !== null,
       deadline: arriving.deadline,
       wantsQueueEvents: asksForPlaces(context.req.rawHeaders),

@@ -18,6 +18,8 @@ export interface RequestContext {
   readonly rest: string;
   readonly key: RequestKey;
   readonly dialect: Dialect;
+  /** A job's call, not a client's. */
+  readonly forJob?: true;
   readonly arrivedAt: MonoMs;
   readonly arrivedWall: EpochMs;
 }

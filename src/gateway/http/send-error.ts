@@ -18,6 +18,8 @@ export interface ErrorFacts {
   readonly queueMs?: number | null | undefined;
   readonly upstreamId?: string | undefined;
   readonly allow?: string | undefined;
+  /** Further headers of the refusal; a flat list. */
+  readonly headers?: readonly string[] | undefined;
 }
 
 /** Bytes of an unread request body that are taken in and thrown away, so that the client comes to read the answer. */
@@ -49,6 +51,7 @@ export function sendError(
     headers.push("x-yardmaster-queue-ms", String(Math.round(facts.queueMs)));
   if (facts.upstreamId !== undefined) headers.push("x-yardmaster-upstream", facts.upstreamId);
   if (facts.allow !== undefined && facts.allow !== "") headers.push("allow", facts.allow);
+  headers.push(...(facts.headers ?? []));
   if (code === "UNAUTHORIZED") headers.push("www-authenticate", 'Bearer realm="yardmaster"');
   const unread = unreadBytes(req);
   const closes =
@@ -73,7 +76,7 @@ export function sendFailure(
   context: RequestContext,
   error: unknown,
   { clock, log }: { readonly clock: Clock; readonly log: Logger },
-  facts: Pick<ErrorFacts, "param" | "retryAfterMs" | "upstreamId"> = {},
+  facts: Pick<ErrorFacts, "param" | "retryAfterMs" | "upstreamId" | "headers"> = {},
 ): { readonly code: ErrorCode; readonly status: number } {
   const { requestId, dialect } = context;
   const known = error instanceof YardmasterError;

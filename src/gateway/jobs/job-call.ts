@@ -126,6 +126,7 @@ function contextOf(deps: JobCallDeps, job: JobRecord, ask: JobCallAsk, client: C
       allowsModel: () => true,
     },
     dialect: match.route.dialect,
+    forJob: true,
     arrivedAt: deps.clock.mono(),
     arrivedWall: deps.clock.wall(),
   };

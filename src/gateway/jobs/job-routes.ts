@@ -1,4 +1,4 @@
-import { JOB_STATES, type JobState } from "../../contract/job.ts";
+import { isOpen, JOB_STATES, type JobState } from "../../contract/job.ts";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import { viewJob } from "../../contract/job-view.ts";
 import type { JobRead } from "../../coord/jobs/job-store.ts";
@@ -15,7 +15,7 @@ import { collectBody, refusalOfBody } from "../http/request-body.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import { sendFailure } from "../http/send-error.ts";
 import { sendJobAnswer, sendJobEvents } from "./job-streams.ts";
-import type { JobService, Submitted } from "./job-service.ts";
+import type { JobAnswer, JobService, Submitted } from "./job-service.ts";
 import { readSubmission, type Upstreams } from "./read-submission.ts";
 
 export interface JobRoutesDeps {
@@ -108,11 +108,22 @@ export class JobRoutes {
     const read: JobRead =
       waitMs > 0 ? await jobs.wait(job.id, key, waitMs, gone) : { job, partsDone: 0, now: job.createdAt };
     const headers = ["location", `/v1/jobs/${job.id}`, ...(replayed ? ["idempotent-replayed", "true"] : [])];
-    if (waitMs > 0 && read.job.state === "completed")
-      return await sendJobAnswer(context, await jobs.result(job.id, key), this.#deps.clock, headers);
+    if (waitMs > 0 && !isOpen(read.job.state)) return await this.#sendOutcome(context, read.job.id, headers);
     const durability = this.#deps.durability();
     if (durability !== null) headers.push("x-yardmaster-durability", durability);
     this.#send(context, 202, viewJob(read.job, read.partsDone), headers);
+  }
+
+  /** As the call itself would have been answered: the engine's words, also those of a failure, or the error that the job ended with. */
+  async #sendOutcome(context: RequestContext, id: string, headers: readonly string[]): Promise<void> {
+    let answer: JobAnswer;
+    try {
+      answer = await this.#deps.jobs().result(id, context.key);
+    } catch (error) {
+      sendFailure(context, error, this.#deps, { headers: ["x-yardmaster-job", id, ...headers] });
+      return;
+    }
+    await sendJobAnswer(context, answer, this.#deps.clock, headers);
   }
 
   /** The body's memory is held until the store has the job, and no longer. */
