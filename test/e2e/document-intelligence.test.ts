@@ -192,6 +192,34 @@ test("DELETE calls an operation off: the container is told, and the operation is
   assert.deepEqual(((await (await look(location)).json()) as { status: string }).status, "canceled");
 });
 
+test("DELETE of an analysis that has ended forgets it: a later look is 404 in the service's words [20.F2]", async () => {
+  const { location, end } = await submitDocument(client(), { bytes: aPdf() });
+  await end();
+  const headers = { "ocp-apim-subscription-key": gateway.keys.client };
+  assert.equal((await fetch(location, { method: "DELETE", headers })).status, 204);
+  for (const method of ["GET", "DELETE"]) {
+    const gone = await fetch(location, { method, headers });
+    const { error } = (await gone.json()) as { error: { code: string; innererror: { code: string } } };
+    assert.deepEqual([gone.status, error.code, error.innererror.code], [404, "NotFound", "JOB_UNKNOWN"]);
+  }
+});
+
+test("whatever verb or path below the service's addresses is not there is refused in its words [20.F2]", async () => {
+  for (const [method, path, status, code] of [
+    ["POST", "/documentintelligence/documentModels/prebuilt-read:analyzeBatch", 405, "MethodNotAllowed"],
+    ["PATCH", "/documentintelligence/documentModels/prebuilt-read:analyze", 405, "MethodNotAllowed"],
+    ["POST", "/documentintelligence/documentClassifiers/c:analyze", 404, "NotFound"],
+    ["GET", "/documentintelligence/documentModels/prebuilt-read", 404, "NotFound"],
+    ["DELETE", "/formrecognizer/documentModels/m/analyzeResults/x", 405, "MethodNotAllowed"],
+    ["GET", "/formrecognizer/info", 404, "NotFound"],
+  ] as const) {
+    const refused = await fetch(`${gateway.url}${path}?api-version=2024-11-30`, { method, headers: gateway.auth });
+    const { error } = (await refused.json()) as { error: { code: string; innererror?: { code: string } } };
+    assert.deepEqual([refused.status, error.code], [status, code], `${method} ${path}`);
+    assert.notEqual(error.innererror, undefined);
+  }
+});
+
 test("the same key and document give the same operation, another document under it is refused [20.F2]", async () => {
   const bytes = aPdf();
   const headers = { "idempotency-key": randomBytes(8).toString("hex") };

@@ -73,7 +73,11 @@ async function askAs(
   return await heard(client, method);
 }
 
-const codeOf = (answer: HeardAnswer): string => JSON.parse(answer.text).error.code;
+/** Ours, which stands inside the service's own on the routes of its clients. */
+const codeOf = (answer: HeardAnswer): string => {
+  const { error } = JSON.parse(answer.text);
+  return error.innererror?.code ?? error.code;
+};
 
 /**
  * Who gets past permission on each route: `+` let in, `401`/`403` refused. Columns: no key, a wrong one, an expired one, a

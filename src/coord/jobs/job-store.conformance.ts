@@ -359,6 +359,27 @@ function boundsSuite(fresh: () => Promise<StoreUnderTest>): void {
     await store.close();
   });
 
+  test("a job that has ended is forgotten with its bytes, its place in lists and its key; an open one is not [20.F2 80.I9]", async () => {
+    const store = await (await fresh()).open();
+    const submitted = await store.submit(anAsk({ idempotency: { scope: "s", fingerprint: "f" } }), BODY);
+    assert.ok(submitted.kind === "accepted");
+    const { id, token } = await claimOne(store);
+    const open = await store.change(id, { kind: "forget" });
+    assert.deepEqual([open.kind, "why" in open ? open.why : ""], ["refused", "open"]);
+    await store.change(id, done(token), ANSWER);
+    assert.equal((await store.change(id, { kind: "forget" })).kind, "forgotten");
+    assert.equal(await store.get(id), undefined);
+    assert.equal(await store.readBlob(id, "result"), undefined);
+    assert.equal(await store.readBlob(id, "body"), undefined);
+    assert.deepEqual((await store.list({ keyId: null, state: null, limit: 10, cursor: null })).jobs, []);
+    const { kept, bytes } = await store.counts();
+    assert.deepEqual([kept, bytes], [0, 0]);
+    assert.equal((await store.change(id, { kind: "forget" })).kind, "unknown");
+    const again = await store.submit(anAsk({ idempotency: { scope: "s", fingerprint: "other" } }), BODY);
+    assert.ok(again.kind === "accepted" && again.job.id !== id);
+    await store.close();
+  });
+
   test("what a result takes counts too", async () => {
     const store = await (await fresh()).open();
     await accepted(store);

@@ -19,6 +19,7 @@ export type SubmitOutcome =
 export type ChangeOutcome =
   | { readonly kind: "moved"; readonly job: JobRecord; readonly ended: boolean }
   | { readonly kind: "same"; readonly job: JobRecord }
+  | { readonly kind: "forgotten"; readonly job: JobRecord }
   | { readonly kind: "refused"; readonly why: Extract<JobStep, { kind: "refused" }>["why"]; readonly job: JobRecord }
   | { readonly kind: "unknown" };
 

@@ -111,6 +111,10 @@ export class JobTables {
       if (job === undefined) return { kind: "unknown" };
       const step = stepJob(job, event, now, systemRandom);
       if (step.kind === "refused") return { ...step, job };
+      if (step.kind === "forgotten") {
+        this.#forget(id);
+        return { kind: "forgotten", job };
+      }
       if (step.kind !== "moved") return { kind: "same", job };
       this.#save(step.job);
       if (result !== null) this.#keepBytes(id, result.length, () => this.#sql.putBlob.run(id, "result", result));
@@ -144,7 +148,7 @@ export class JobTables {
       for (const row of this.#sql.due.all(now, now, now, SWEPT_MAX)) {
         const job = recordOf(row);
         const step = stepJob(job, { kind: "tick" }, now, systemRandom);
-        if (step.kind === "expired") for (const sql of this.#sql.forget) sql.run(job.id);
+        if (step.kind === "forgotten") this.#forget(job.id);
         if (step.kind !== "moved") continue;
         this.#save(step.job);
         if (step.ended) ended.push(step.job);
@@ -184,6 +188,10 @@ export class JobTables {
   #byScope(scope: string): JobRecord | undefined {
     const row = this.#sql.byScope.get(scope);
     return row === undefined ? undefined : recordOf(row);
+  }
+
+  #forget(id: string): void {
+    for (const sql of this.#sql.forget) sql.run(id);
   }
 
   #save(job: JobRecord): void {

@@ -100,7 +100,7 @@ class LocalJobStore implements JobStore {
 
   async change(id: string, event: JobEvent, result?: Buffer): Promise<ChangeOutcome> {
     const outcome = await this.#call("change", id, event, result ?? null, this.#now());
-    if (outcome.kind === "moved" && event.kind !== "renew") this.#tell(id);
+    if (outcome.kind === "forgotten" || (outcome.kind === "moved" && event.kind !== "renew")) this.#tell(id);
     return outcome;
   }
 

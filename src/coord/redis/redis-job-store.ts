@@ -300,19 +300,19 @@ class RedisJobStore implements JobStore {
       if (step.kind === "refused") return { ...step, job: read.job };
       if (step.kind === "same") return { kind: "same", job: read.job };
       const before = this.#keys.everyIndexOf(read.job);
-      const after = step.kind === "expired" ? new Map<string, number>() : this.#keys.indexesOf(step.job, read.now);
+      const after = step.kind === "forgotten" ? new Map<string, number>() : this.#keys.indexesOf(step.job, read.now);
       const written = await this.#steps.apply({
         id,
         from: read.job,
-        to: step.kind === "expired" ? null : step.job,
+        to: step.kind === "forgotten" ? null : step.job,
         indexes: before.map((index) => [index, after.get(index)] as const),
-        keepMs: step.kind === "expired" ? 0 : lifeOf(step.job, read.now),
+        keepMs: step.kind === "forgotten" ? 0 : lifeOf(step.job, read.now),
         indexMs: INDEX_MS,
         result: options.result,
         quiet: options.quiet,
       });
       if (!written) continue;
-      return step.kind === "expired" ? { kind: "same", job: read.job } : step;
+      return step.kind === "forgotten" ? { kind: "forgotten", job: read.job } : step;
     }
     throw unavailable("too many changes of one job at once");
   }

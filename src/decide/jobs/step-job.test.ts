@@ -137,7 +137,7 @@ test("an ended job stays what it is, whatever comes after [20.J3 80.I2]", () => 
     "same",
     "told twice",
   );
-  assert.equal(stepJob(done, { kind: "tick" }, 10 + 86_400_000, random).kind, "expired");
+  assert.equal(stepJob(done, { kind: "tick" }, 10 + 86_400_000, random).kind, "forgotten");
 });
 
 test("cancel ends a job at once, and the worker's claim with it [20.J1]", () => {

@@ -35,6 +35,8 @@ export type JobEvent =
   /** The worker stops; somebody else goes on at once. */
   | { readonly kind: "handBack"; readonly token: string }
   | { readonly kind: "cancel"; readonly by: string }
+  /** Its client wants nothing kept of it, before its time is over. */
+  | { readonly kind: "forget" }
   /** Time has passed. */
   | { readonly kind: "tick" }
   | { readonly kind: "takeCallback"; readonly token: string; readonly leaseMs: number }
@@ -45,9 +47,9 @@ export type JobStep =
   /** `ended`: this very step ended the job, so whoever stores it tells of the end. */
   | { readonly kind: "moved"; readonly job: JobRecord; readonly ended: boolean }
   | { readonly kind: "same" }
-  | { readonly kind: "refused"; readonly why: "stale" | "ended" | "notClaimable" }
-  /** Its time after the end has passed: it can be forgotten. */
-  | { readonly kind: "expired" };
+  | { readonly kind: "refused"; readonly why: "stale" | "ended" | "notClaimable" | "open" }
+  /** Its time after the end has passed, or it is wanted no more: it is forgotten with all that belongs to it. */
+  | { readonly kind: "forgotten" };
 
 export const PLAN_STEPS_MAX = 32;
 const MESSAGE_CHARS_MAX = 500;
@@ -76,6 +78,8 @@ export function stepJob(job: JobRecord, event: JobEvent, now: number, random: Ra
         token: null,
         why: `cancelled by ${event.by}`,
       });
+    case "forget":
+      return isOpen(job.state) ? { kind: "refused", why: "open" } : { kind: "forgotten" };
     case "renew":
     case "complete":
     case "fail":
@@ -163,7 +167,7 @@ function stepClaimed(job: JobRecord, event: ClaimedEvent, now: number, random: R
 }
 
 function tick(job: JobRecord, now: number, random: Random): JobStep {
-  if (job.expiresAt !== null) return job.expiresAt <= now ? { kind: "expired" } : SAME;
+  if (job.expiresAt !== null) return job.expiresAt <= now ? { kind: "forgotten" } : SAME;
   if (job.deadlineAt <= now) {
     const error = job.lastError ?? { code: "JOB_DEADLINE", message: "the job's time was over before it had ended" };
     return end(job, now, { state: "failed", error, result: null, token: null, why: "its deadline passed" });

@@ -12,7 +12,7 @@ import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
 import type { ClientReply, ClientRequest } from "./client-port.ts";
 import { refuseAtEdge, type EdgeHandlers } from "./edge-port.ts";
 import type { RequestContext } from "./request-context.ts";
-import { matchRoute, type Route } from "./routes.ts";
+import { dialectOf, matchRoute, type Route } from "./routes.ts";
 import { sendError } from "./send-error.ts";
 
 export interface DispatcherDeps {
@@ -62,7 +62,7 @@ export class Dispatcher implements EdgeHandlers {
         unknown ? "ROUTE_UNKNOWN" : "METHOD_NOT_ALLOWED",
         unknown ? "there is no such route" : `this route takes ${match.allow}`,
         requestId,
-        "openai",
+        dialectOf(path),
         {
           allow: unknown ? undefined : match.allow,
         },

@@ -138,4 +138,14 @@ export const ROUTES: readonly Route[] = [
 
 const TABLE = new RouteTable(ROUTES);
 
+/** Below these whatever is asked for comes from a client of that service, also where the table has no such route. */
+const FOREIGN: readonly (readonly [prefix: string, dialect: Dialect])[] = [
+  ["/documentintelligence/", "azure"],
+  ["/formrecognizer/", "azure"],
+];
+
+/** How a refusal is worded where no route was found. */
+export const dialectOf = (path: string): Dialect =>
+  FOREIGN.find(([prefix]) => path.startsWith(prefix))?.[1] ?? "openai";
+
 export const matchRoute = (method: string, path: string): RouteMatch<Route> => TABLE.match(method, path);

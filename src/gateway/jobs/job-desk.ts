@@ -102,6 +102,12 @@ export class JobDesk implements JobService {
     return (await this.#find(id, key)).read;
   }
 
+  async forget(id: string, key: RequestKey): Promise<void> {
+    const { store } = await this.#find(id, key);
+    const outcome = await store.change(id, { kind: "forget" });
+    if (outcome.kind === "refused") throw new YardmasterError("JOB_NOT_DONE", `the job is ${outcome.job.state}`);
+  }
+
   async result(id: string, key: RequestKey): Promise<JobAnswer> {
     const { read, store } = await this.#find(id, key);
     return answerOf(read.job, store);

@@ -42,6 +42,8 @@ export interface JobService {
   ): Promise<JobPage>;
   /** Ends it where it has not ended. A running engine call is aborted. */
   cancel(id: string, key: RequestKey): Promise<JobRead>;
+  /** Of a job that has ended nothing is kept; its id is JOB_UNKNOWN from then on. Rejects with JOB_NOT_DONE for an open one. */
+  forget(id: string, key: RequestKey): Promise<void>;
   /**
    * The bytes of a completed job in pieces, in order; of a failed one the engine's own words, where it had any. Rejects with
    * JOB_NOT_DONE, JOB_CANCELLED, or the job's own error.

@@ -172,10 +172,12 @@ export class DocumentRoutes {
     return Buffer.concat(pieces);
   }
 
-  /** The analyzer is told where it is at work; the record of what has ended stays until its time is over. */
+  /** One under way is called off, and its analyzer told; of one that has ended, also in this moment, nothing is kept. */
   async #remove(context: RequestContext): Promise<void> {
     const { job } = await this.#find(context);
-    if (isOpen(job.state)) await this.#deps.jobs().cancel(job.id, context.key);
+    const calledOff =
+      isOpen(job.state) && (await this.#deps.jobs().cancel(job.id, context.key)).job.state === "cancelled";
+    if (!calledOff) await this.#deps.jobs().forget(job.id, context.key);
     context.res.sendWhole(204, ["x-request-id", context.requestId], "");
   }
 
