@@ -97,6 +97,7 @@ function fleet(size: Size): {
         failure: null,
         catalogRevision: 1,
         attempt: 0,
+        port: 18_000,
         engineKey: `key-${id}`,
       });
       const shard: ShardReport = {

@@ -144,7 +144,7 @@ function checkKeys(raw: unknown): Finding[] {
     const role = valueAt(key, ["role"]);
     return valueAt(key, ["classes"]) !== undefined &&
       typeof role === "string" &&
-      ["agent", "metrics", "approver"].includes(role)
+      ["agent", "gateway", "metrics", "approver"].includes(role)
       ? [
           warning(
             ["auth", "keys", index, "classes"],

@@ -1,7 +1,10 @@
 import { z } from "zod";
+import { parseControlUrl } from "./agent-schema.ts";
 import { parseListen } from "./listen-address.ts";
 
 /** The control plane's part of the configuration file. */
+const seconds = (max: number): z.ZodNumber => z.number().positive().max(max);
+
 export const controlSection = z.strictObject({
   listen: z
     .string()
@@ -39,6 +42,36 @@ export const controlSection = z.strictObject({
     .describe(
       "How long a leader that can't reach the store goes on leading. Absent: `lease_s`. More is for one that is alone.",
     ),
+  advertise: z
+    .array(z.string().refine((value) => parseControlUrl(value) !== null, "use ws://HOST:PORT or wss://HOST:PORT"))
+    .max(16)
+    .default([])
+    .describe("Where agents can dial all control planes of the cluster; agents are told, and keep it."),
+  unreachable_after_s: seconds(3_600)
+    .default(10)
+    .describe("A node that is silent for so long gets no new work; what runs there stays as it is."),
+  lost_after_s: seconds(86_400)
+    .default(60)
+    .describe("A node that is silent for so long is lost: what ran there is started elsewhere."),
+  settle_s: seconds(3_600)
+    .default(15)
+    .describe("How long a new leader waits for agents that the store knows before it places or stops anything."),
+  start_stall_s: seconds(86_400).default(600).describe("A start that makes no progress for so long has failed."),
+  stop_grace_s: seconds(3_600).default(30).describe("How long an engine that is to end has before it is killed."),
+  drain_grace_s: z
+    .number()
+    .min(0)
+    .max(86_400)
+    .default(300)
+    .describe(
+      "How long a replica that is to stop waits for requests that run there, where gateways don't tell of their end.",
+    ),
+  park_after: z
+    .int()
+    .min(1)
+    .max(100)
+    .default(5)
+    .describe("Failures in a row after which a model is started no more until `ctl retry`."),
 });
 
 export type ControlSection = z.output<typeof controlSection>;

@@ -157,6 +157,8 @@ export interface ReplicaDoc {
   readonly catalogRevision: number;
   /** The model's `failuresInRow` when it was placed: replicas of one round that fail together count once. */
   readonly attempt: number;
+  /** Where its head listens, once a report told; null before. It outlives the leader that heard it. */
+  readonly port: number | null;
   /**
    * What gateways show to the engine. Derived from the cluster's secret, the id and the generation, so that a control plane
    * that lost the document can still adopt the engine. Never in API answers, logs or events.
@@ -192,6 +194,20 @@ export interface MemoryDoc {
   /** The highest figure with which an engine ran out of GPU memory; it is not tried again. */
   readonly oomAtMib: number | null;
 }
+
+/** What is known of the cluster as a whole, under the id "cluster". */
+export interface ClusterDoc {
+  /**
+   * Agents had obeyed this epoch and the store did not know it: it is an old copy, and nothing is stopped until an operator has
+   * looked at what runs.
+   */
+  readonly restoredAbove: number | null;
+}
+export const CLUSTER_DOC_ID = "cluster";
+
+export type StoreWrite =
+  | DocWrite
+  | { readonly kind: "cluster"; readonly id: typeof CLUSTER_DOC_ID; readonly doc: ClusterDoc | null };
 
 export type DocWrite =
   | { readonly kind: "node"; readonly id: string; readonly doc: NodeDoc | null }

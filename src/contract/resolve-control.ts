@@ -1,6 +1,7 @@
 import { controlSection, type ControlSection } from "./control-schema.ts";
 import type { ListenAddress } from "./gateway-config.ts";
 import { parseListen } from "./listen-address.ts";
+import { bareControlUrl } from "./resolve-agent.ts";
 
 /** The control plane's part of the configuration in its own words: nothing optional, times in milliseconds. */
 export interface ControlSettings {
@@ -9,6 +10,15 @@ export interface ControlSettings {
   readonly leaseMs: number;
   readonly renewMs: number;
   readonly blindMsMax: number;
+  /** Where agents can dial all control planes, without a path. */
+  readonly advertise: readonly string[];
+  readonly unreachableAfterMs: number;
+  readonly lostAfterMs: number;
+  readonly settleMs: number;
+  readonly startStallMs: number;
+  readonly stopGraceMs: number;
+  readonly drainGraceMs: number;
+  readonly parkAfter: number;
 }
 
 const RENEWALS_PER_LEASE = 5;
@@ -18,12 +28,22 @@ export function resolveControl(section: ControlSection | undefined, listen?: str
   const file = section ?? controlSection.parse({});
   const address = parseListen(listen ?? file.listen);
   if (address === undefined) throw new Error("control.listen: not HOST:PORT");
-  const leaseMs = Math.round(file.lease_s * 1000);
+  const ms = (seconds: number): number => Math.round(seconds * 1000);
+  const leaseMs = ms(file.lease_s);
   return {
     listen: address,
     catalogFile: file.catalog.file ?? null,
     leaseMs,
     renewMs: Math.round(leaseMs / RENEWALS_PER_LEASE),
-    blindMsMax: file.lease_max_blind_s === undefined ? leaseMs : Math.round(file.lease_max_blind_s * 1000),
+    blindMsMax: file.lease_max_blind_s === undefined ? leaseMs : ms(file.lease_max_blind_s),
+    advertise: [...new Set(file.advertise.map(bareControlUrl))],
+    unreachableAfterMs: ms(file.unreachable_after_s),
+    // Lost before unreachable makes no sense; what is said of the earlier state rules.
+    lostAfterMs: Math.max(ms(file.lost_after_s), ms(file.unreachable_after_s)),
+    settleMs: ms(file.settle_s),
+    startStallMs: ms(file.start_stall_s),
+    stopGraceMs: ms(file.stop_grace_s),
+    drainGraceMs: ms(file.drain_grace_s),
+    parkAfter: file.park_after,
   };
 }

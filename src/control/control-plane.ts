@@ -20,11 +20,11 @@ import { CatalogKeeper } from "./catalog/catalog-keeper.ts";
 import { CatalogSource } from "./catalog/catalog-source.ts";
 import { Leadership } from "./leader/leadership.ts";
 import type { ControlStore } from "./store/control-store.ts";
-import type { CommitOutcome } from "./store/fenced-commit.ts";
 import { EventSpool } from "./store/event-spool.ts";
 import { type OpenedStore, openStore } from "./store/open-store.ts";
-import type { ClusterView } from "./view/cluster-view.ts";
-import { StoredView, type StoredViewPorts } from "./view/stored-view.ts";
+import { LiveCluster } from "./live-cluster.ts";
+import { serveUpgrades } from "./api/upgrades.ts";
+import type { ActionOutcome, ClusterView } from "./view/cluster-view.ts";
 
 export interface ControlPlaneOptions {
   readonly settings: ControlSettings;
@@ -37,8 +37,8 @@ export interface ControlPlaneOptions {
   readonly clock: Clock;
   readonly log: Logger;
   readonly version: string;
-  /** What shows and acts on the live cluster; absent: what the store alone tells. */
-  readonly makeView?: (ports: StoredViewPorts) => ClusterView;
+  /** What is shown of the cluster, and what operators do to it; absent: as it is. */
+  readonly makeView?: (live: ClusterView) => ClusterView;
 }
 
 /** Whoever asks is told within a second, whatever the store does. */
@@ -60,7 +60,7 @@ export class ControlPlane {
   readonly #spool: EventSpool;
   readonly #leadership: Leadership;
   readonly #source: CatalogSource | null;
-  readonly #view: ClusterView;
+  readonly #live: LiveCluster;
   readonly #keys: KeyRing;
   readonly #api: ApiServer;
   readonly #cluster: ClusterAnswers;
@@ -100,22 +100,34 @@ export class ControlPlane {
     this.#auth = options.auth;
     this.#keys = new KeyRing(clock, { config: options.auth.keys, session: options.sessionKeys });
     this.#spool = new EventSpool({ store, path: join(dataDir, "control-events.spool"), clock, log });
+    const self = `${formatListen(settings.listen)}#${randomBytes(6).toString("hex")}`;
     this.#leadership = new Leadership({
       store,
       clock,
       log,
       settings,
-      self: `${formatListen(settings.listen)}#${randomBytes(6).toString("hex")}`,
+      self,
       alone: opened.alone,
       onEvent: (event) => this.#spool.tell(event),
     });
     this.#source = settings.catalogFile === null ? null : this.#watchFile(settings.catalogFile);
     this.#leadership.onChange(() => this.#source?.look());
-    const makeView = options.makeView ?? ((ports) => new StoredView(ports));
-    this.#view = makeView({ store, keeper, leadership: this.#leadership });
+    this.#live = new LiveCluster({
+      clock,
+      log,
+      settings,
+      store,
+      keeper,
+      leadership: this.#leadership,
+      keys: this.#keys,
+      auth: () => this.#auth,
+      controlId: self,
+      onEvent: (event) => this.#spool.tell(event),
+    });
+    const view = options.makeView?.(this.#live.view) ?? this.#live.view;
     const bounded = <T>(work: Promise<T>): Promise<T> => this.#bounded(work);
     const shared = { clock, keeper, source: this.#source, bounded };
-    this.#cluster = new ClusterAnswers({ ...shared, version, store, leadership: this.#leadership, view: this.#view });
+    this.#cluster = new ClusterAnswers({ ...shared, version, store, leadership: this.#leadership, view });
     this.#catalog = new CatalogAnswers(shared);
     this.#api = new ApiServer({
       clock,
@@ -124,6 +136,7 @@ export class ControlPlane {
       auth: () => this.#auth,
       answer: (request) => this.#answer(request),
     });
+    serveUpgrades(this.#api.server, this.#live.upgrades);
     this.#lookForCatalogs();
   }
 
@@ -136,10 +149,14 @@ export class ControlPlane {
     return this.#leadership.mayAct();
   }
 
-  /** Writes under the running term; "notLeader" without one. */
-  async commit(writes: readonly DocWrite[], events: readonly NewEvent[]): Promise<CommitOutcome> {
-    const { term } = this.#leadership;
-    return term === null ? "notLeader" : this.#opened.store.commit(term, writes, events);
+  /** Writes under the running term, in line with its passes. */
+  commit(writes: readonly DocWrite[], events: readonly NewEvent[]): Promise<ActionOutcome> {
+    return this.#live.loop.act(() => ({ writes, events }));
+  }
+
+  /** A one-time token for a node of this name, for an agent in the same process. */
+  async enrolmentToken(node: string): Promise<Secret | undefined> {
+    return (await this.#opened.store.issueToken(node, "this process"))?.token;
   }
 
   get store(): ControlStore["dialect"] {
@@ -162,6 +179,7 @@ export class ControlPlane {
     this.#end.abort(new Error("the control plane stops"));
     this.#look?.cancel();
     await this.#leadership.stop();
+    await this.#live.close();
     await this.#api.close(CLOSE_GRACE_MS);
     await this.#spool.close();
     await this.#opened.close();

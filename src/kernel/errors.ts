@@ -122,6 +122,16 @@ export const ERRORS = {
     retry: "afterDelay",
     meaning: "The agent has more commands waiting, or more engines, than it takes.",
   },
+  AGENT_LINK_BUSY: {
+    http: 503,
+    retry: "afterDelay",
+    meaning: "More agents or gateways wait to connect to the control plane than it lets wait.",
+  },
+  NODE_SILENT: {
+    http: 503,
+    retry: "afterDelay",
+    meaning: "The node is not connected to this control plane, or did not answer in time.",
+  },
   URI_TOO_LONG: { http: 414, retry: "never", meaning: "The request target is longer than 8 KiB." },
   MEDIA_TYPE_UNSUPPORTED: { http: 415, retry: "never", meaning: "The content type is none that the route takes." },
   EXPECTATION_FAILED: { http: 417, retry: "never", meaning: "`Expect` asks for something other than 100-continue." },

@@ -114,6 +114,7 @@ export const aReplicaDoc = (id: string, model: Model, nodeId: string, part: Part
     failure: null,
     catalogRevision: 1,
     attempt: 0,
+    port: 18_000,
     engineKey: `key-of-${id}`,
     ...part,
   };

@@ -21,6 +21,7 @@ export const aReplicaDoc = (id: string, facts: Partial<ReplicaDoc> = {}): Replic
   failure: null,
   catalogRevision: 1,
   attempt: 0,
+  port: null,
   engineKey: "CANARY-engine-key",
   ...facts,
 });

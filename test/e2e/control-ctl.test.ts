@@ -107,7 +107,11 @@ test("lists say - for what is not known, and a placement is explained", async ()
     assert.equal(told.code, 0, told.err);
     assert.match(told.out, /^[A-Z]+ /);
   }
-  assert.match((await ctl(["models"])).out, /^a +starting +0 +0 +1 +1 +50 +-$/m);
+  await eventually(
+    "what a pass found",
+    async () => (await ctl(["models"])).out,
+    (out) => /^a +waiting +0 +0 +1 +1 +50 +there is no node$/m.test(out),
+  );
   assert.equal((await ctl(["explain-placement", "a"])).out, "there is no node\n");
   const events = JSON.parse((await ctl(["events", "--kind", "catalogApplied", "-o", "json"])).out) as {
     events: { kind: string }[];

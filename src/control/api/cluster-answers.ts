@@ -110,9 +110,8 @@ export class ClusterAnswers {
 
   async removeNode({ rest, keyId }: ApiRequest): Promise<Answer> {
     const node = await this.#nodeNamed(rest);
-    const { view, store, bounded } = this.#ports;
+    const { view, bounded } = this.#ports;
     const outcome = await bounded(view.removeNode(node.id, keyId));
-    if (outcome.kind === "done") await bounded(store.revokeNode(node.id));
     return this.#done(outcome, unknownNode(rest), { node: node.name, removed: true });
   }
 

@@ -18,6 +18,8 @@ import type { LeaseAnswer, LeaseRequest } from "../store/lease.ts";
 
 /** One stretch of leading. What is done in it ends with its signal. */
 export interface Term extends LeaderTerm {
+  /** Agents had obeyed this epoch, and the store did not know it; null in the everyday case. */
+  readonly raisedAbove: number | null;
   readonly signal: AbortSignal;
 }
 
@@ -162,7 +164,7 @@ export class Leadership {
     const { self, log, onEvent } = this.#ports;
     this.#term?.end.abort(new Error("another term began"));
     const end = new AbortController();
-    this.#term = { term: { holder: self, epoch, signal: end.signal }, end };
+    this.#term = { term: { holder: self, epoch, raisedAbove, signal: end.signal }, end };
     log.info("leader.leads", { epoch, self });
     onEvent(controlEvent("leaderChanged", `${self} leads under epoch ${epoch}`));
     if (raisedAbove !== null) {

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { NewEvent, StoredEvent } from "../../contract/control-event.ts";
-import type { DocWrite, MemoryDoc, ModelDoc, NodeDoc, ReplicaDoc } from "../../contract/fleet.ts";
+import type { ClusterDoc, MemoryDoc, ModelDoc, NodeDoc, ReplicaDoc, StoreWrite } from "../../contract/fleet.ts";
 import type { LeaderTerm } from "../../decide/leader/lease-claim.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import { randomKey } from "../../kernel/ids.ts";
@@ -9,6 +9,7 @@ import * as catalogs from "./catalogs.ts";
 import { checksum, verifyChecksum } from "./checksum.ts";
 import * as enrolments from "./enrolments.ts";
 import { type EventQuery, eventSteps, readEvents } from "./events.ts";
+import * as gateways from "./gateway-credentials.ts";
 import { commitFenced, type CommitOutcome } from "./fenced-commit.ts";
 import { askLease, type LeaseAnswer, type LeaseRequest, releaseLease } from "./lease.ts";
 import { migrate } from "./migrations.ts";
@@ -20,6 +21,7 @@ export interface StoredState {
   readonly replicas: readonly ReplicaDoc[];
   readonly models: readonly ModelDoc[];
   readonly memory: readonly MemoryDoc[];
+  readonly cluster: ClusterDoc;
 }
 
 const PAGE_ROWS = 500;
@@ -59,6 +61,7 @@ export class ControlStore {
       replica: [] as ReplicaDoc[],
       model: [] as ModelDoc[],
       memory: [] as MemoryDoc[],
+      cluster: [] as ClusterDoc[],
     };
     let after: readonly [kind: string, id: string] = ["", ""];
     for (;;) {
@@ -68,18 +71,19 @@ export class ControlStore {
         values: [...after, PAGE_ROWS],
       });
       for (const row of rows) {
-        const [kind, id, text] = [String(row["kind"]) as DocWrite["kind"], String(row["id"]), String(row["doc"])];
+        const [kind, id, text] = [String(row["kind"]) as StoreWrite["kind"], String(row["id"]), String(row["doc"])];
         verifyChecksum(row["sum"], `${kind} ${id}`, kind, id, text);
         (state[kind] as unknown[]).push(JSON.parse(text));
         after = [kind, id];
       }
       if (rows.length < PAGE_ROWS) break;
     }
-    return { nodes: state.node, replicas: state.replica, models: state.model, memory: state.memory };
+    const [cluster = { restoredAbove: null }] = state.cluster;
+    return { nodes: state.node, replicas: state.replica, models: state.model, memory: state.memory, cluster };
   }
 
   /** All of it or nothing, and only while `term` holds. One call at a time for each term. */
-  commit(term: LeaderTerm, writes: readonly DocWrite[], events: readonly NewEvent[]): Promise<CommitOutcome> {
+  commit(term: LeaderTerm, writes: readonly StoreWrite[], events: readonly NewEvent[]): Promise<CommitOutcome> {
     return commitFenced(this.#driver, term, writes, events);
   }
 
@@ -140,8 +144,29 @@ export class ControlStore {
     return enrolments.renewCredential(this.#driver, credential);
   }
 
+  enrolledNodes(): Promise<ReadonlySet<string>> {
+    return enrolments.enrolledNodes(this.#driver);
+  }
+
   revokeNode(nodeId: string): Promise<number> {
     return enrolments.revokeNode(this.#driver, nodeId);
+  }
+
+  /** Undefined when there are too many. */
+  issueGateway(name: string, author: string): Promise<Secret | undefined> {
+    return gateways.issueGateway(this.#driver, name, author);
+  }
+
+  checkGateway(credential: Secret): Promise<string | undefined> {
+    return gateways.checkGateway(this.#driver, credential);
+  }
+
+  listGateways(): Promise<gateways.GatewayCredential[]> {
+    return gateways.listGateways(this.#driver);
+  }
+
+  revokeGateway(name: string, author: string): Promise<boolean> {
+    return gateways.revokeGateway(this.#driver, name, author);
   }
 
   close(): Promise<void> {

@@ -97,7 +97,10 @@ export function runEnrolmentSuite({ it }: StoreSuite): void {
   it("a node that is shut out stays out", async ({ open }) => {
     const store = await open();
     const { credential, nodeId } = await enrol(store, "node-a");
+    const other = await enrol(store, "node-b");
+    assert.deepEqual(await store.enrolledNodes(), new Set([nodeId, other.nodeId]));
     assert.equal(await store.revokeNode(nodeId), 1);
+    assert.deepEqual(await store.enrolledNodes(), new Set([other.nodeId]));
     assert.equal(await store.checkCredential(credential), undefined);
     assert.equal(await store.revokeNode(nodeId), 0);
   });

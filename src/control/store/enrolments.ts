@@ -22,6 +22,9 @@ export const TOKEN_MS = 15 * 60_000;
 export const CREDENTIAL_MS = 30 * 24 * 3_600_000;
 /** After this age a connected agent gets a new one. */
 export const CREDENTIAL_RENEW_MS = 16 * 3_600_000;
+/** What a one-time token, and what a node's credential begins with. */
+export const TOKEN_PREFIX = "ymt_";
+export const CREDENTIAL_PREFIX = "ymn_";
 /** Tokens that can be waiting at once. */
 const TOKENS_MAX = 1_000;
 
@@ -48,7 +51,7 @@ const NOW = "(SELECT now_ms FROM ym_clock)";
 
 /** Undefined when too many tokens wait to be used. */
 export async function issueToken(driver: SqlDriver, node: string, author: string): Promise<IssuedToken | undefined> {
-  const token = new Secret(randomKey("ymt_"));
+  const token = new Secret(randomKey(TOKEN_PREFIX));
   const [known] = await driver.query({
     text: "SELECT node_id FROM ym_credentials WHERE node = $1 ORDER BY issued_ms DESC LIMIT 1",
     values: [node],
@@ -78,7 +81,7 @@ export async function issueToken(driver: SqlDriver, node: string, author: string
 /** Uses the token up and gives the node its credential, in one step. A refusal is an event. */
 export async function redeemToken(driver: SqlDriver, token: Secret, node: string): Promise<RedeemOutcome> {
   const tokenHash = hashKey(token.reveal());
-  const credential = new Secret(randomKey("ymn_"));
+  const credential = new Secret(randomKey(CREDENTIAL_PREFIX));
   const [row] = await driver.query({
     text: "SELECT node, node_id, used_ms FROM ym_enrolments WHERE hash = $1",
     values: [tokenHash],
@@ -141,7 +144,7 @@ export async function checkCredential(driver: SqlDriver, credential: Secret): Pr
 export async function renewCredential(driver: SqlDriver, credential: Secret): Promise<Secret | undefined> {
   const holder = await checkCredential(driver, credential);
   if (holder === undefined) return undefined;
-  const fresh = new Secret(randomKey("ymn_"));
+  const fresh = new Secret(randomKey(CREDENTIAL_PREFIX));
   const [oldHash, freshHash] = [hashKey(credential.reveal()), hashKey(fresh.reveal())];
   await driver.transaction([
     { text: "DELETE FROM ym_credentials WHERE node_id = $1 AND hash <> $2", values: [holder.nodeId, oldHash] },
@@ -149,6 +152,12 @@ export async function renewCredential(driver: SqlDriver, credential: Secret): Pr
     insertCredential(freshHash, holder.node, holder.nodeId),
   ]);
   return fresh;
+}
+
+/** Ids of all nodes that may connect. */
+export async function enrolledNodes(driver: SqlDriver): Promise<ReadonlySet<string>> {
+  const text = `SELECT DISTINCT node_id FROM ym_credentials WHERE ends_ms > ${NOW}`;
+  return new Set((await driver.query({ text, values: [] })).map((row) => String(row["node_id"])));
 }
 
 /** Ends every credential of the node; what it runs is not touched. Returns how many there were. */

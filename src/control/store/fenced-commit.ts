@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { NewEvent } from "../../contract/control-event.ts";
-import type { DocWrite } from "../../contract/fleet.ts";
+import type { StoreWrite } from "../../contract/fleet.ts";
 import type { LeaderTerm } from "../../decide/leader/lease-claim.ts";
 import { checksum } from "./checksum.ts";
 import { eventSteps } from "./events.ts";
@@ -20,7 +20,7 @@ const TRIES_MAX = 4;
 export async function commitFenced(
   driver: SqlDriver,
   term: LeaderTerm,
-  writes: readonly DocWrite[],
+  writes: readonly StoreWrite[],
   events: readonly NewEvent[],
 ): Promise<CommitOutcome> {
   const commitId = randomUUID();
@@ -58,7 +58,7 @@ async function lastCommit(
   }
 }
 
-function docSteps(writes: readonly DocWrite[]): Step[] {
+function docSteps(writes: readonly StoreWrite[]): Step[] {
   // The last word on each document: one statement may not touch a row twice.
   const last = [...new Map(writes.map((write) => [`${write.kind}\u0000${write.id}`, write])).values()];
   const kept = last.filter(({ doc }) => doc !== null);

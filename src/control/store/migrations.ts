@@ -50,6 +50,15 @@ const MIGRATIONS: readonly Migration[] = [
       `CREATE INDEX ym_credentials_node ON ym_credentials (node_id)`,
     ],
   },
+  {
+    version: 2,
+    name: "gateways",
+    statements: () => [
+      `CREATE TABLE ym_gateways (
+        hash TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, author TEXT NOT NULL, created_ms BIGINT NOT NULL, sum TEXT NOT NULL
+      )`,
+    ],
+  },
 ];
 
 const CREATE_LIST = `CREATE TABLE IF NOT EXISTS ym_versions (

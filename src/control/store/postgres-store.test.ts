@@ -4,6 +4,7 @@ import { startPostgresDatabases } from "../../testing/servers/postgres-databases
 import { runCatalogSuite } from "./catalogs.conformance.ts";
 import { runDocumentSuite } from "./documents.conformance.ts";
 import { runEnrolmentSuite } from "./enrolments.conformance.ts";
+import { runGatewaySuite } from "./gateway-credentials.conformance.ts";
 import { openPostgres } from "./postgres-driver.ts";
 import { makeSuite } from "./suite.conformance.ts";
 
@@ -20,3 +21,4 @@ const suite = makeSuite({
 runDocumentSuite(suite);
 runCatalogSuite(suite);
 runEnrolmentSuite(suite);
+runGatewaySuite(suite);

@@ -6,6 +6,7 @@ import { systemClock } from "../../kernel/clock.ts";
 import { runCatalogSuite } from "./catalogs.conformance.ts";
 import { runDocumentSuite } from "./documents.conformance.ts";
 import { runEnrolmentSuite } from "./enrolments.conformance.ts";
+import { runGatewaySuite } from "./gateway-credentials.conformance.ts";
 import { openSqlite } from "./sqlite-driver.ts";
 import { makeSuite } from "./suite.conformance.ts";
 
@@ -23,3 +24,4 @@ const suite = makeSuite({
 runDocumentSuite(suite);
 runCatalogSuite(suite);
 runEnrolmentSuite(suite);
+runGatewaySuite(suite);

@@ -20,6 +20,23 @@ export interface ClusterSnapshot {
   readonly memory: readonly MemoryDoc[];
   /** Models for which the last pass found no room, and why. */
   readonly unplaced: ReadonlyMap<string, string>;
+  /** The store is an old copy, and nothing is stopped until an operator confirms. */
+  readonly restored: boolean;
+}
+
+/** A gateway that is connected to this control plane. */
+export interface GatewaySeen {
+  readonly id: string;
+  readonly name: string;
+  readonly version: string;
+  /** Since its last report, in ms; null: none yet. */
+  readonly silentMs: number | null;
+  /** The version of the feed that it goes by; null: of none, or of another leader. */
+  readonly at: number | null;
+  /** Behind the newest version. */
+  readonly behind: boolean;
+  readonly waiting: number;
+  readonly inFlight: number;
 }
 
 export type ActionOutcome =
@@ -39,4 +56,12 @@ export interface ClusterView {
   retry(model: string, by: string): Promise<ActionOutcome>;
   /** Shuts the node out and forgets it; its replicas are lost to the cluster. */
   removeNode(nodeId: string, by: string): Promise<ActionOutcome>;
+  /** What runs may be brought to what the catalog wants again, after an old copy of the store was put back. */
+  confirmRestored(by: string): Promise<ActionOutcome>;
+  /**
+   * The last lines of an engine's log; undefined for an unknown replica or shard. Throws NODE_SILENT or SHARD_UNKNOWN when its node
+   * has none to give.
+   */
+  logs(replicaId: string, shard: number, lines: number): Promise<readonly string[] | undefined>;
+  gateways(): readonly GatewaySeen[];
 }

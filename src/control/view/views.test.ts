@@ -69,6 +69,7 @@ const snapshot = (facts: Partial<ClusterSnapshot> = {}): ClusterSnapshot => ({
   models: [],
   memory: [],
   unplaced: new Map(),
+  restored: false,
   ...facts,
 });
 

@@ -101,14 +101,16 @@ function placeMissing(draft: PassDraft, models: ByModel, observed: Observed): re
       const nodes = placeOne(draft, room, model, new Set());
       if (nodes === null) continue;
       unplaced.push({ model: model.name, nodes });
-      if (draft.isNews(`unplaced ${model.name}`)) draft.event("modelUnplaced", { model: model.name }, describe(nodes));
+      if (draft.isNews(`unplaced ${model.name}`))
+        draft.event("modelUnplaced", { model: model.name }, describeRefusal(nodes));
       break;
     }
   }
   return unplaced;
 }
 
-function describe(nodes: PlacementRefusal["nodes"]): string {
+/** In words, for events and for whoever waits for the model. */
+export function describeRefusal(nodes: PlacementRefusal["nodes"]): string {
   const parts = Object.entries(nodes).map(([kind, count]) => `${kind} on ${count}`);
   return parts.length === 0 ? "there is no node" : `fits on no node: ${parts.join(", ")}`;
 }
@@ -188,6 +190,7 @@ function newReplica(draft: PassDraft, model: Model, profile: Profile, shards: re
     failure: null,
     catalogRevision: draft.snapshot.catalog.revision,
     attempt: draft.model(model.name).failuresInRow,
+    port: null,
     engineKey: draft.mint.engineKey(id, 1),
   };
 }

@@ -66,10 +66,19 @@ function runReplica(
     return;
   }
   if (doc.state === "placing") startShards(draft, doc, sights);
-  const state = aggregateState(sights);
-  if (state === null || state === doc.state || (state === "placing" && doc.state !== "placing")) return;
-  draft.writeReplica({ ...doc, state, readyAt: state === "ready" ? draft.today : doc.readyAt, reason: null });
-  if (state === "ready") draft.event("replicaReady", aboutReplica(doc), "ready");
+  const seen = aggregateState(sights);
+  const port = portOf(doc, sights);
+  const state = seen === null || seen === "placing" ? doc.state : seen;
+  if (state === doc.state && port === doc.port) return;
+  if (state === doc.state) draft.writeReplica({ ...doc, port });
+  else
+    draft.writeReplica({ ...doc, state, port, readyAt: state === "ready" ? draft.today : doc.readyAt, reason: null });
+  if (state === "ready" && doc.state !== "ready") draft.event("replicaReady", aboutReplica(doc), "ready");
+}
+
+/** Where gateways find it: what the head's report last said. */
+function portOf({ port }: ReplicaDoc, [head]: readonly ShardSight[]): number | null {
+  return head?.kind === "reported" ? (head.shard.port ?? port) : port;
 }
 
 /** An engine that ends by itself has failed, however quietly it did so. */

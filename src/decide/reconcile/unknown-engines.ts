@@ -88,6 +88,7 @@ function asReplica(draft: PassDraft, replicaId: string, alive: readonly Observed
     failure: null,
     catalogRevision: catalog.revision,
     attempt: draft.model(model.name).failuresInRow,
+    port: head.port,
     engineKey: draft.mint.engineKey(replicaId, head.generation),
   };
 }

@@ -163,9 +163,18 @@ export const reach = (
     readonly admin: string;
     readonly approver: string;
     readonly agent: string;
+    readonly gateway: string;
     readonly metrics: string;
   };
 } => ({
   port,
-  keys: { client: CLIENT_KEY, operator: OPERATOR_KEY, admin: OPERATOR_KEY, approver: "", agent: "", metrics: "" },
+  keys: {
+    client: CLIENT_KEY,
+    operator: OPERATOR_KEY,
+    admin: OPERATOR_KEY,
+    approver: "",
+    agent: "",
+    gateway: "",
+    metrics: "",
+  },
 });

@@ -22,10 +22,10 @@ export const ENGINE_KEY = `CANARY-engine-key-${process.pid}-0123456789`;
 const never = new AbortController().signal;
 
 /** Below the numbers that systems give to outgoing connections, and apart from what other test files use at the time. */
-const PORTS = 10;
+export const PORTS = 10;
 const BLOCKS = 2_000;
 let worlds = 0;
-const engineBlock = (): number => 10_000 + ((process.pid * 41 + worlds++) % BLOCKS) * PORTS;
+export const engineBlock = (): number => 10_000 + ((process.pid * 41 + worlds++) % BLOCKS) * PORTS;
 
 export interface AgentWorld extends AsyncDisposable {
   readonly folder: string;

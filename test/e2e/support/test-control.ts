@@ -4,6 +4,7 @@ import { join } from "node:path";
 import type { RefusalDetails } from "../../../src/contract/control-api.ts";
 import type { ApiKey } from "../../../src/contract/gateway-config.ts";
 import { hashKey } from "../../../src/contract/key-hash.ts";
+import { controlSection, type ControlSection } from "../../../src/contract/control-schema.ts";
 import { resolveControl } from "../../../src/contract/resolve-control.ts";
 import { ROLES, type Role } from "../../../src/contract/roles.ts";
 import { ControlPlane, type ControlPlaneOptions } from "../../../src/control/control-plane.ts";
@@ -49,7 +50,7 @@ const apiKey = (role: Role): ApiKey => ({
 /** A control plane in this process on a free loopback port, with a key for each role. */
 export async function startTestControl(
   options: Partial<Pick<ControlPlaneOptions, "makeView" | "databaseUrl" | "dataDir">> & {
-    readonly control?: Parameters<typeof resolveControl>[0];
+    readonly control?: Partial<ControlSection>;
   } = {},
 ): Promise<TestControl> {
   const { control, dataDir: given, ...rest } = options;
@@ -62,7 +63,7 @@ export async function startTestControl(
     format: "json",
   });
   const plane = await ControlPlane.start({
-    settings: resolveControl(control, "127.0.0.1:0"),
+    settings: resolveControl(controlSection.parse(control ?? {}), "127.0.0.1:0"),
     auth: { mode: "keys", allowInsecure: false, keys: ROLES.map(apiKey) },
     sessionKeys: [],
     dataDir,

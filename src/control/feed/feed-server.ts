@@ -1,0 +1,260 @@
+import { WebSocketServer } from "ws";
+import { LINK_CLOSE } from "../../contract/agent-link.ts";
+import {
+  FEED_REPORT_BYTES_MAX,
+  FEED_WHOLE_EVERY_MS,
+  type FeedMark,
+  type FeedMessage,
+  type GatewayMessage,
+  writeFeedFrame,
+} from "../../contract/feed.ts";
+import { GatewayReports } from "../../decide/feed/gateway-reports.ts";
+import { diffFeed, type FeedState, NO_FEED } from "../../decide/feed/make-feed.ts";
+import type { LeaderTerm } from "../../decide/leader/lease-claim.ts";
+import type { Clock, MonoMs, Timer } from "../../kernel/clock.ts";
+import { messageOf } from "../../kernel/errors.ts";
+import type { Logger } from "../../kernel/log.ts";
+import type { Secret } from "../../kernel/secret.ts";
+import { refuseUpgrade, type Upgrade } from "../api/upgrades.ts";
+import type { GatewaySeen } from "../view/cluster-view.ts";
+import { GatewayConnection } from "./gateway-connection.ts";
+
+/**
+ * All gateways that have dialled this control plane.
+ *
+ * Invariants:
+ *   W1. Only a leader tells a state, and only what is committed; a version is told to all or superseded by a higher one.
+ *   W2. A gateway gets a change only over the version that it was sent before, else the whole state.
+ *   W3. Who does not read gets nothing more until it has read all, and then one whole state: nothing is queued for it.
+ */
+const REPORT_MS = 1_000;
+const LOOK_MS = 1_000;
+const CONNECTIONS_MAX = 512;
+/** A gateway that asks for the whole state again and again gets it this often. */
+const WHOLE_MS_MIN = 1_000;
+
+export type GatewayCheck =
+  | { readonly kind: "ok"; readonly name: string | null }
+  | {
+      readonly kind: "refused";
+      readonly code: "UNAUTHORIZED" | "FORBIDDEN" | "STORE_UNAVAILABLE";
+      readonly why: string;
+    };
+
+export interface FeedPorts {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly clusterId: string;
+  readonly controlId: string;
+  /** Who the credential lets in. `name`: of the gateway that it was made for; null for an ordinary key. */
+  readonly check: (credential: Secret | null, peer: string) => Promise<GatewayCheck>;
+  /** Something that a pass may act upon was reported. */
+  readonly onNews: () => void;
+}
+
+interface Term {
+  readonly mark: Omit<FeedMark, "version">;
+  readonly begunAt: MonoMs;
+  state: FeedState;
+  /** 0 until something was published. */
+  version: number;
+  /** Since which version a replica drains. */
+  readonly draining: Map<string, number>;
+}
+
+export class FeedServer {
+  readonly #ports: FeedPorts;
+  readonly #sockets = new WebSocketServer({
+    noServer: true,
+    maxPayload: FEED_REPORT_BYTES_MAX,
+    perMessageDeflate: false,
+    clientTracking: false,
+  });
+  readonly #reports = new GatewayReports();
+  readonly #open = new Set<GatewayConnection>();
+  readonly #byId = new Map<string, GatewayConnection>();
+  #term: Term | null = null;
+  #demanded = "";
+  #timer: Timer;
+  #isClosed = false;
+
+  constructor(ports: FeedPorts) {
+    this.#ports = ports;
+    this.#timer = ports.clock.after(LOOK_MS, () => this.#look());
+  }
+
+  /** A term begins, or this control plane no longer leads. */
+  lead(term: LeaderTerm | null): void {
+    const { clusterId, clock } = this.#ports;
+    if (term === null) {
+      this.#term = null;
+      for (const connection of this.#byId.values()) connection.tell({ type: "standby" }, null);
+      return;
+    }
+    this.#term = {
+      mark: { clusterId, epoch: term.epoch, holder: term.holder },
+      begunAt: clock.mono(),
+      state: NO_FEED,
+      version: 0,
+      draining: new Map(),
+    };
+  }
+
+  /** What is committed now. */
+  publish(state: FeedState): void {
+    const term = this.#term;
+    if (term === null) return;
+    const before = term.version;
+    const change = before === 0 ? null : diffFeed(term.state, state);
+    if (before > 0 && change === null) return;
+    term.state = state;
+    term.version += 1;
+    for (const id of term.draining.keys()) if (state.endpoints.get(id)?.draining !== true) term.draining.delete(id);
+    for (const [id, { draining }] of state.endpoints)
+      if (draining && !term.draining.has(id)) term.draining.set(id, term.version);
+    const frame =
+      change === null ? null : writeFeedFrame({ type: "change", mark: this.#mark(term), from: before, ...change });
+    for (const connection of this.#byId.values()) {
+      if (frame !== null && connection.at === before) connection.tellFrame(frame, term.version);
+      else this.#tellWhole(connection, term);
+    }
+  }
+
+  demanded(now: MonoMs): ReadonlySet<string> {
+    return this.#reports.demanded(now);
+  }
+
+  idle(now: MonoMs): ReadonlySet<string> {
+    const term = this.#term;
+    if (term === null || term.draining.size === 0) return new Set();
+    return this.#reports.idle(term.draining, term.mark, now - term.begunAt, now);
+  }
+
+  gateways(): readonly GatewaySeen[] {
+    const now = this.#ports.clock.mono();
+    return [...this.#byId.values()].map((connection) =>
+      connection.seen(now, this.#term === null ? null : this.#mark(this.#term)),
+    );
+  }
+
+  upgrade(upgrade: Upgrade): void {
+    if (this.#isClosed || this.#open.size >= CONNECTIONS_MAX) {
+      refuseUpgrade(upgrade.socket, "AGENT_LINK_BUSY", "as many gateways are connected as may be");
+      return;
+    }
+    void this.#admit(upgrade);
+  }
+
+  /** For gateways whose credential was taken back. */
+  disconnect(name: string): void {
+    for (const connection of this.#open)
+      if (connection.credentialName === name)
+        connection.close(LINK_CLOSE.unauthorized, "the credential was taken back");
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#timer.cancel();
+    for (const connection of this.#open) connection.terminate("the control plane stops");
+    this.#sockets.close();
+  }
+
+  async #admit({ req, socket, head, credential }: Upgrade): Promise<void> {
+    const check = await this.#ports.check(credential, req.socket.remoteAddress ?? "");
+    if (this.#isClosed || socket.destroyed) return;
+    if (check.kind === "refused") {
+      refuseUpgrade(socket, check.code, check.why);
+      return;
+    }
+    this.#sockets.handleUpgrade(req, socket, head, (client) => {
+      const connection = new GatewayConnection(client, {
+        clock: this.#ports.clock,
+        credentialName: check.name,
+        onHello: () => this.#onHello(connection),
+        onMessage: (message) => this.#onMessage(connection, message),
+        onClose: (how, why) => this.#onClose(connection, how, why),
+      });
+      this.#open.add(connection);
+    });
+  }
+
+  #onHello(connection: GatewayConnection): void {
+    const { clusterId, controlId, log } = this.#ports;
+    const { id, name, have } = connection.hello;
+    const older = this.#byId.get(id);
+    this.#byId.set(id, connection);
+    older?.close(LINK_CLOSE.replaced, "a newer connection of this gateway took over");
+    this.#reports.connected(id);
+    connection.tell({ type: "welcome", clusterId, controlId, reportMs: REPORT_MS }, null);
+    log.info("gateway.connected", { gateway: name, id });
+    const term = this.#term;
+    if (term === null) connection.tell({ type: "standby" }, null);
+    else if (term.version > 0 && have !== null && isSameMark(have, this.#mark(term)))
+      connection.isCurrent(term.version);
+    else if (term.version > 0) this.#tellWhole(connection, term);
+  }
+
+  #onMessage(
+    connection: GatewayConnection,
+    message: Exclude<GatewayMessage, { type: "hello" | "ping" | "pong" }>,
+  ): void {
+    if (message.type === "resync") {
+      connection.at = null;
+      return;
+    }
+    const now = this.#ports.clock.mono();
+    this.#reports.reported(connection.hello.id, message, now);
+    const demanded = [...this.demanded(now)].toSorted().join("\n");
+    if (demanded === this.#demanded && (this.#term?.draining.size ?? 0) === 0) return;
+    this.#demanded = demanded;
+    this.#ports.onNews();
+  }
+
+  #onClose(connection: GatewayConnection, how: "goodbye" | "broken", why: string): void {
+    this.#open.delete(connection);
+    const { id, name } = connection.hello;
+    if (this.#byId.get(id) !== connection) return;
+    this.#byId.delete(id);
+    this.#reports.left(id, how, this.#ports.clock.mono());
+    this.#ports.log.info("gateway.disconnected", { gateway: name, id, why });
+  }
+
+  /** Once a second: whoever is behind and has read all it was sent gets the whole state, and everybody once a minute. */
+  #look(): void {
+    const { clock, log } = this.#ports;
+    const now = clock.mono();
+    const term = this.#term;
+    try {
+      if (term !== null && term.version > 0) {
+        for (const connection of this.#byId.values()) {
+          const isBehind = connection.at !== term.version;
+          const ageMs = now - connection.wholeAt;
+          if (ageMs >= FEED_WHOLE_EVERY_MS || (isBehind && ageMs >= WHOLE_MS_MIN)) this.#tellWhole(connection, term);
+        }
+      }
+    } catch (error) {
+      log.error("feed.failed", { why: messageOf(error) });
+    }
+    this.#timer = clock.after(LOOK_MS, () => this.#look());
+  }
+
+  #tellWhole(connection: GatewayConnection, term: Term): void {
+    if (!connection.hasReadAll) {
+      connection.at = null;
+      return;
+    }
+    const message: FeedMessage = {
+      type: "state",
+      mark: this.#mark(term),
+      models: [...term.state.models.values()],
+      endpoints: [...term.state.endpoints.values()],
+    };
+    connection.wholeAt = this.#ports.clock.mono();
+    connection.tell(message, term.version);
+  }
+
+  #mark = ({ mark, version }: Term): FeedMark => ({ ...mark, version });
+}
+
+const isSameMark = (a: FeedMark, b: FeedMark): boolean =>
+  a.clusterId === b.clusterId && a.epoch === b.epoch && a.holder === b.holder && a.version === b.version;

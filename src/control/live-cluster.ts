@@ -1,0 +1,120 @@
+import type { KeyRing } from "../access/key-ring.ts";
+import { LINK_PATH } from "../contract/agent-link.ts";
+import type { NewEvent } from "../contract/control-event.ts";
+import { FEED_PATH } from "../contract/feed.ts";
+import type { AuthSettings } from "../contract/gateway-config.ts";
+import type { ControlSettings } from "../contract/resolve-control.ts";
+import { makeFeed } from "../decide/feed/make-feed.ts";
+import { heartbeatMs } from "../decide/fleet/heartbeat.ts";
+import type { Clock } from "../kernel/clock.ts";
+import type { Logger } from "../kernel/log.ts";
+import type { UpgradeHandlers } from "./api/upgrades.ts";
+import type { CatalogKeeper } from "./catalog/catalog-keeper.ts";
+import { FeedServer } from "./feed/feed-server.ts";
+import { gatewayCheck } from "./feed/gateway-check.ts";
+import type { Leadership } from "./leader/leadership.ts";
+import { AgentLinkServer } from "./link/agent-link-server.ts";
+import { passMint, passSettings, ReconcileLoop, watchSettings } from "./loop/reconcile-loop.ts";
+import type { FinishedPass } from "./loop/term-loop.ts";
+import type { ControlStore } from "./store/control-store.ts";
+import { LiveView } from "./view/live-view.ts";
+
+export interface LiveClusterPorts {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly settings: ControlSettings;
+  readonly store: ControlStore;
+  readonly keeper: CatalogKeeper;
+  readonly leadership: Leadership;
+  readonly keys: KeyRing;
+  readonly auth: () => AuthSettings;
+  readonly controlId: string;
+  readonly onEvent: (event: NewEvent) => void;
+}
+
+/** What a control plane has in memory of the cluster: agents and gateways that are connected, and the loop between them. */
+export class LiveCluster {
+  readonly loop: ReconcileLoop;
+  readonly links: AgentLinkServer;
+  readonly feed: FeedServer;
+  readonly view: LiveView;
+  /** What was published last, to be compared before it is made anew. */
+  #published: Pick<FinishedPass["plan"], "unplaced"> | null = null;
+
+  constructor(ports: LiveClusterPorts) {
+    const { clock, log, settings, store, keeper, leadership, controlId, onEvent } = ports;
+    const pass = passSettings(settings);
+    const watch = watchSettings(settings);
+    this.links = new AgentLinkServer({
+      clock,
+      log,
+      store,
+      controlId,
+      controls: settings.advertise,
+      heartbeatMs: () => heartbeatMs(this.links.count, watch.unreachableAfterMs),
+      commandLifeMs: pass.commandLifeMs,
+      onReport: (report, at) => this.loop.heard(report, at),
+      onWelcome: () => this.loop.wake(),
+      onEvent,
+    });
+    this.feed = new FeedServer({
+      clock,
+      log,
+      clusterId: store.clusterId,
+      controlId,
+      check: gatewayCheck({ store, keys: ports.keys, auth: ports.auth, log }),
+      onNews: () => this.loop.wake(),
+    });
+    this.loop = new ReconcileLoop({
+      clock,
+      log,
+      store,
+      leadership,
+      keeper,
+      links: this.links,
+      demanded: (now) => this.feed.demanded(now),
+      idle: (now) => this.feed.idle(now),
+      mint: passMint(store.clusterSecret),
+      settings: pass,
+      watch,
+      onLead: (term) => {
+        this.#published = null;
+        this.feed.lead(term);
+      },
+      onPass: (_term, finished) => this.#publish(finished),
+    });
+    keeper.onChange(() => this.loop.wake());
+    this.view = new LiveView({
+      clock,
+      store,
+      keeper,
+      loop: this.loop,
+      links: this.links,
+      feed: this.feed,
+      settings: pass,
+    });
+  }
+
+  get upgrades(): UpgradeHandlers {
+    return {
+      [LINK_PATH]: (upgrade) => this.links.upgrade(upgrade),
+      [FEED_PATH]: (upgrade) => this.feed.upgrade(upgrade),
+    };
+  }
+
+  /** Breaks all connections off; the loop has ended with its term. */
+  async close(): Promise<void> {
+    this.links.close();
+    this.feed.close();
+    await this.loop.settled();
+  }
+
+  /** A leader that does not know yet what runs says nothing: gateways go on with what they have. */
+  #publish({ snapshot, plan, changed }: FinishedPass): void {
+    if (snapshot.fleet.settling) return;
+    const same = this.#published !== null && JSON.stringify(this.#published.unplaced) === JSON.stringify(plan.unplaced);
+    if (!changed && same) return;
+    this.#published = plan;
+    this.feed.publish(makeFeed(snapshot.catalog, snapshot.docs, plan.unplaced));
+  }
+}

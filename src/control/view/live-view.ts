@@ -1,0 +1,141 @@
+import { controlEvent } from "../../contract/control-event.ts";
+import type { NodeDoc } from "../../contract/fleet.ts";
+import type { ProfileExplanation } from "../../decide/placement/place-replica.ts";
+import { explainModel } from "../../decide/reconcile/explain-model.ts";
+import { clearFailures } from "../../decide/reconcile/model-failures.ts";
+import { describeRefusal } from "../../decide/reconcile/plan-pass.ts";
+import type { PassSettings, PassSnapshot, PlacementRefusal } from "../../decide/reconcile/snapshot.ts";
+import type { Clock } from "../../kernel/clock.ts";
+import { YardmasterError } from "../../kernel/errors.ts";
+import type { CatalogKeeper } from "../catalog/catalog-keeper.ts";
+import type { FeedServer } from "../feed/feed-server.ts";
+import type { AgentLinkServer } from "../link/agent-link-server.ts";
+import type { ReconcileLoop } from "../loop/reconcile-loop.ts";
+import { restoredWrite, TermDocs } from "../loop/term-docs.ts";
+import type { ControlStore } from "../store/control-store.ts";
+import type { ActionOutcome, ClusterSnapshot, ClusterView, GatewaySeen } from "./cluster-view.ts";
+
+export interface LiveViewPorts {
+  readonly clock: Clock;
+  readonly store: Pick<ControlStore, "load" | "revokeNode">;
+  readonly keeper: CatalogKeeper;
+  readonly loop: ReconcileLoop;
+  readonly links: AgentLinkServer;
+  readonly feed: FeedServer;
+  readonly settings: PassSettings;
+}
+
+interface Known {
+  readonly snapshot: PassSnapshot;
+  readonly unplaced: readonly PlacementRefusal[];
+}
+
+/**
+ * The cluster as it is now. A leader shows what its last pass saw, which costs no look into the store; another one shows what the
+ * store has and what the agents say, since it hears every one of them as well.
+ */
+export class LiveView implements ClusterView {
+  readonly #ports: LiveViewPorts;
+
+  constructor(ports: LiveViewPorts) {
+    this.#ports = ports;
+  }
+
+  async snapshot(): Promise<ClusterSnapshot> {
+    const { snapshot, unplaced } = await this.#known();
+    const { docs, fleet } = snapshot;
+    return {
+      catalog: snapshot.catalog,
+      nodes: [...docs.nodes.values()].map((doc) => {
+        const status = fleet.nodes.get(doc.id);
+        const { state = "never_seen", silentMs = null, report = null } = status ?? {};
+        return { doc, state, silentMs, report };
+      }),
+      replicas: [...docs.replicas.values()],
+      models: [...docs.models.values()],
+      memory: [...docs.memories.values()],
+      unplaced: new Map(unplaced.map(({ model, nodes }) => [model, describeRefusal(nodes)])),
+      restored: snapshot.restored,
+    };
+  }
+
+  async explain(model: string): Promise<readonly ProfileExplanation[] | undefined> {
+    const { clock } = this.#ports;
+    const { snapshot } = await this.#known();
+    return explainModel(snapshot, model, { mono: clock.mono(), wall: clock.wall() });
+  }
+
+  gateways(): readonly GatewaySeen[] {
+    return this.#ports.feed.gateways();
+  }
+
+  setCordon(nodeId: string, cordoned: boolean, by: string): Promise<ActionOutcome> {
+    return this.#ports.loop.act((docs) => {
+      const doc = docs.nodes.get(nodeId);
+      if (doc === undefined) return undefined;
+      const kind = cordoned ? "nodeCordoned" : "nodeUncordoned";
+      const why = `node ${doc.name} was ${cordoned ? "cordoned" : "uncordoned"}`;
+      const next: NodeDoc = { ...doc, cordoned };
+      return { writes: [{ kind: "node", id: nodeId, doc: next }], events: [controlEvent(kind, why, { nodeId, by })] };
+    });
+  }
+
+  /** Its credential ends first: a node that may still connect would get a new document with the next pass. */
+  async removeNode(nodeId: string, by: string): Promise<ActionOutcome> {
+    const { loop, links, store } = this.#ports;
+    if (!(await this.#known()).snapshot.docs.nodes.has(nodeId)) return { kind: "unknownTarget" };
+    if (!loop.leads) return { kind: "notLeader" };
+    await store.revokeNode(nodeId);
+    links.disconnect(nodeId, "the node was removed");
+    loop.forget(nodeId);
+    return loop.act((docs) => {
+      const doc = docs.nodes.get(nodeId);
+      if (doc === undefined) return undefined;
+      const event = controlEvent("nodeRemoved", `node ${doc.name} was removed`, { nodeId, by });
+      return { writes: [{ kind: "node", id: nodeId, doc: null }], events: [event] };
+    });
+  }
+
+  retry(model: string, by: string): Promise<ActionOutcome> {
+    return this.#ports.loop.act((docs) => {
+      const doc = docs.models.get(model);
+      const event = controlEvent("modelRetried", `the park and back-off of ${model} were lifted`, { model, by });
+      return {
+        writes: doc === undefined ? [] : [{ kind: "model", id: model, doc: clearFailures(doc) }],
+        events: [event],
+      };
+    });
+  }
+
+  confirmRestored(by: string): Promise<ActionOutcome> {
+    return this.#ports.loop.act((docs) => {
+      const { restoredAbove } = docs.cluster;
+      if (restoredAbove === null) return undefined;
+      const why = `what runs was looked at: from now on it is as the catalog wants it (agents had obeyed epoch ${restoredAbove})`;
+      return { writes: [restoredWrite(null)], events: [controlEvent("restoredConfirmed", why, { by })] };
+    });
+  }
+
+  async logs(replicaId: string, shard: number, lines: number): Promise<readonly string[] | undefined> {
+    const { snapshot } = await this.#known();
+    const nodeId = snapshot.docs.replicas.get(replicaId)?.shards[shard]?.nodeId;
+    if (nodeId === undefined) return undefined;
+    if (!this.#ports.links.isConnected(nodeId))
+      throw new YardmasterError("NODE_SILENT", "its node is not connected to this control plane");
+    return this.#ports.links.logs(nodeId, replicaId, lines);
+  }
+
+  async #known(): Promise<Known> {
+    const { loop, store, keeper, settings } = this.#ports;
+    const { last } = loop;
+    if (last !== null) return { snapshot: last.snapshot, unplaced: last.plan.unplaced };
+    const [state, { catalog }] = await Promise.all([store.load(), keeper.refresh()]);
+    const docs = new TermDocs(state);
+    const fleet = loop.observe(docs.nodes.values());
+    const restored = docs.cluster.restoredAbove !== null;
+    return {
+      snapshot: { catalog, docs, fleet, demanded: new Set(), idle: new Set(), restored, settings },
+      unplaced: [],
+    };
+  }
+}

@@ -1,0 +1,97 @@
+import type { FeedMark, GatewayReport } from "../../contract/feed.ts";
+import type { MonoMs } from "../../kernel/clock.ts";
+
+/**
+ * What all gateways together say of demand and of replicas that drain.
+ *
+ * Invariants:
+ *   R1. Absence of data is no data: a gateway that is silent, has just started, has no mark of this term, or has left without a
+ *       word may have calls on any replica.
+ *   R2. A replica is idle only if every gateway reported no call on it under a mark at which it was draining already: none of
+ *       them sends a new one there.
+ *   R3. A gateway that said goodbye has ended its calls. One that broke off is remembered for `rememberMs`.
+ */
+export interface GatewayRules {
+  /** A report older than this says nothing of now. */
+  readonly freshMs: number;
+  readonly rememberMs: number;
+  /** From the start of a term: gateways that know another leader may not have come yet. */
+  readonly gatherMs: number;
+}
+
+export const GATEWAY_RULES: GatewayRules = { freshMs: 5_000, rememberMs: 600_000, gatherMs: 35_000 };
+
+interface Gateway {
+  report: GatewayReport | null;
+  reportedAt: MonoMs | null;
+  /** Null while it is connected. */
+  leftAt: MonoMs | null;
+}
+
+export class GatewayReports {
+  readonly #rules: GatewayRules;
+  readonly #gateways = new Map<string, Gateway>();
+
+  constructor(rules: GatewayRules = GATEWAY_RULES) {
+    this.#rules = rules;
+  }
+
+  connected(gatewayId: string): void {
+    const known = this.#gateways.get(gatewayId);
+    if (known === undefined) this.#gateways.set(gatewayId, { report: null, reportedAt: null, leftAt: null });
+    else known.leftAt = null;
+  }
+
+  reported(gatewayId: string, report: GatewayReport, now: MonoMs): void {
+    const gateway = this.#gateways.get(gatewayId);
+    if (gateway === undefined) return;
+    gateway.report = report;
+    gateway.reportedAt = now;
+  }
+
+  left(gatewayId: string, how: "goodbye" | "broken", now: MonoMs): void {
+    const gateway = this.#gateways.get(gatewayId);
+    if (how === "goodbye") this.#gateways.delete(gatewayId);
+    else if (gateway !== undefined) gateway.leftAt = now;
+  }
+
+  /** Names of models that requests wait for at gateways that report now. */
+  demanded(now: MonoMs): ReadonlySet<string> {
+    const names = new Set<string>();
+    for (const gateway of this.#gateways.values()) {
+      if (gateway.report === null || !this.#isFresh(gateway, now)) continue;
+      for (const [name, { waiting }] of Object.entries(gateway.report.demand)) if (waiting > 0) names.add(name);
+    }
+    return names;
+  }
+
+  /** `draining`: since which version of the term's feed, by replica. Without any gateway nothing is known. */
+  idle(
+    draining: ReadonlyMap<string, number>,
+    lead: Omit<FeedMark, "version">,
+    termAgeMs: number,
+    now: MonoMs,
+  ): ReadonlySet<string> {
+    for (const [id, { leftAt }] of this.#gateways)
+      if (leftAt !== null && now - leftAt >= this.#rules.rememberMs) this.#gateways.delete(id);
+    const idle = new Set<string>();
+    if (this.#gateways.size === 0 || termAgeMs < this.#rules.gatherMs) return idle;
+    for (const [replicaId, since] of draining) {
+      const all = [...this.#gateways.values()];
+      if (all.every((gateway) => this.#hasNone(gateway, replicaId, since, lead, now))) idle.add(replicaId);
+    }
+    return idle;
+  }
+
+  #hasNone(gateway: Gateway, replicaId: string, since: number, lead: Omit<FeedMark, "version">, now: MonoMs): boolean {
+    const { report, leftAt } = gateway;
+    if (report === null || leftAt !== null || !this.#isFresh(gateway, now)) return false;
+    const { have } = report;
+    if (have === null || have.clusterId !== lead.clusterId || have.epoch !== lead.epoch || have.holder !== lead.holder)
+      return false;
+    return have.version >= since && (report.used[replicaId]?.inFlight ?? 0) === 0;
+  }
+
+  #isFresh = ({ reportedAt }: Gateway, now: MonoMs): boolean =>
+    reportedAt !== null && now - reportedAt < this.#rules.freshMs;
+}
