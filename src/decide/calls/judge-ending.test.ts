@@ -9,6 +9,7 @@ const aVerdict = (seen: Partial<StreamVerdict> = {}): StreamVerdict => ({
   finishReason: undefined,
   errorSeen: false,
   errorMessage: undefined,
+  errorStatus: undefined,
   doneSeen: false,
   overflow: false,
   atBoundary: true,

@@ -9,7 +9,7 @@ function look(text: string, eventBytesMax?: number): FirstEvent {
   return new FirstEventGate(eventBytesMax === undefined ? {} : { eventBytesMax }).push(bytes, 0, bytes.length);
 }
 
-const good = { kind: "event", isError: false, isDone: false, errorMessage: undefined };
+const good = { kind: "event", isError: false, isDone: false, errorMessage: undefined, refusal: undefined };
 const rows: { name: string; text: string; expect: FirstEvent }[] = [
   { name: "nothing", text: "", expect: { kind: "more" } },
   { name: "half an event", text: 'data: {"choices":[{"delta', expect: { kind: "more" } },
@@ -41,6 +41,16 @@ const rows: { name: string; text: string; expect: FirstEvent }[] = [
     expect: { ...good, kind: "event", isError: true, errorMessage: "m" },
   },
   {
+    name: "an error of the engine's own by its code",
+    text: 'data: {"error":{"message":"m","type":"BadRequestError","code":500}}\n\n',
+    expect: { ...good, kind: "event", isError: true, errorMessage: "m" },
+  },
+  {
+    name: "an engine that is full",
+    text: 'data: {"error":{"message":"m","code":429}}\n\n',
+    expect: { ...good, kind: "event", isError: true, errorMessage: "m" },
+  },
+  {
     name: "a name of an error in text",
     text: 'data: {"choices":[{"delta":{"content":"\\"error\\":{}"}}]}\n\n',
     expect: { ...good, kind: "event" },
@@ -48,6 +58,31 @@ const rows: { name: string; text: string; expect: FirstEvent }[] = [
 ];
 for (const row of rows)
   test(`the first event is told apart: ${row.name} [10.R4b]`, () => assert.deepEqual(look(row.text), row.expect));
+
+const refusals: { name: string; data: string; status: number; body?: string }[] = [
+  { name: "a number", data: '{"error":{"message":"zu länger","code":400}}', status: 400 },
+  { name: "a number in quotes", data: '{"error":{"message":"m","code":"404"}}', status: 404 },
+  { name: "a flat error", data: '{"object":"error","message":"m","code":422}', status: 422 },
+  { name: "vLLM's type", data: '{"error":{"message":"m","type":"BadRequestError","code":null}}', status: 400 },
+  { name: "llama.cpp's type", data: '{"error":{"message":"m","type":"exceed_context_size_error"}}', status: 400 },
+  {
+    name: "Anthropic's type",
+    data: '{"type":"error","error":{"type":"request_too_large","message":"m"}}',
+    status: 413,
+  },
+  {
+    name: "a code inside a response that failed",
+    data: '{"type":"response.failed","response":{"error":{"code":"invalid_prompt","message":"m"}}}',
+    status: 400,
+    body: '{"error":{"code":"invalid_prompt","message":"m"}}',
+  },
+];
+for (const { name, data, status, body } of refusals)
+  test(`an error that blames the request is told from an engine's failure: ${name} [10.R4b 10.R5]`, () => {
+    const seen = look(`data: ${data}\n\n`);
+    assert.ok(seen.kind === "event" && seen.isError && seen.refusal !== undefined);
+    assert.deepEqual([seen.refusal.status, seen.refusal.body.toString()], [status, body ?? data]);
+  });
 
 test("a first event above the limit is an overflow [80.A10]", () => {
   assert.deepEqual(look(`data: ${"x".repeat(100)}`, 64), { kind: "overflow" });

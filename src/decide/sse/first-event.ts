@@ -1,5 +1,6 @@
 import { EventCursor } from "./event-cursor.ts";
 import { judgeEvent, readEventText } from "./judge-event.ts";
+import { refusalOfEvent, type EventRefusal } from "./refusal-event.ts";
 import { EVENT_BYTES_MAX } from "./stream-watcher.ts";
 
 export type FirstEvent =
@@ -13,6 +14,8 @@ export type FirstEvent =
       readonly isDone: boolean;
       /** At most 512 characters, unescaped. */
       readonly errorMessage: string | undefined;
+      /** The error is the request's own: it would have been this answer, had the head not gone first. */
+      readonly refusal: EventRefusal | undefined;
     }
   | { readonly kind: "overflow" };
 
@@ -58,12 +61,14 @@ export class FirstEventGate {
   #judge(): FirstEvent {
     const text = Buffer.concat(this.#parts).toString("latin1");
     this.#parts.length = 0;
-    const facts = judgeEvent(readEventText(text));
+    const event = readEventText(text);
+    const facts = judgeEvent(event);
     return {
       kind: "event",
       isError: facts.error !== undefined,
       isDone: facts.isDone,
       errorMessage: facts.error?.message,
+      refusal: refusalOfEvent(event.data ?? "", facts.error?.status),
     };
   }
 }

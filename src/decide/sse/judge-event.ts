@@ -1,4 +1,5 @@
 import { isJsonObject, mergeUsage, readUsage, type JsonObject, type TokenUsage } from "../http/token-usage.ts";
+import { statusOfErrorEvent } from "./refusal-event.ts";
 
 /** One event of a stream, its bytes read as Latin-1: JSON's own signs are ASCII, so its structure is kept. */
 export interface EventText {
@@ -13,7 +14,8 @@ export type StreamFlavour = "choices" | "typed";
 
 export interface EventFacts {
   readonly isDone: boolean;
-  readonly error: { readonly message: string } | undefined;
+  /** `status`: the HTTP status that the error stands for, where it says so. */
+  readonly error: { readonly message: string; readonly status: number | undefined } | undefined;
   /** `null`: the event ends the answer by its type alone. `undefined`: it doesn't end it. */
   readonly finishReason: string | null | undefined;
   readonly usage: TokenUsage | undefined;
@@ -78,7 +80,8 @@ export function judgeEvent(event: EventText): EventFacts {
   if (data === undefined) return NOTHING;
   if (data.trim() === "[DONE]") return { ...NOTHING, isDone: true };
   const body = parseObject(data);
-  if (body === undefined) return name === "error" ? { ...NOTHING, error: { message: shorten(data) } } : NOTHING;
+  if (body === undefined)
+    return name === "error" ? { ...NOTHING, error: { message: shorten(data), status: undefined } } : NOTHING;
   const type = typeof body["type"] === "string" ? body["type"] : "";
   const choices = Array.isArray(body["choices"]) ? body["choices"].filter(isJsonObject) : undefined;
   const usage = usageOf(body, type);
@@ -111,7 +114,10 @@ function errorOf(name: string, type: string, body: JsonObject): EventFacts["erro
   if (!says && name !== "error" && !FAILURE_TYPES.has(type) && body["object"] !== "error") return undefined;
   const message =
     typeof error === "string" ? error : ((isJsonObject(error) ? error["message"] : undefined) ?? body["message"]);
-  return { message: shorten(typeof message === "string" ? message : JSON.stringify(error ?? body)) };
+  return {
+    message: shorten(typeof message === "string" ? message : JSON.stringify(error ?? body)),
+    status: statusOfErrorEvent(body),
+  };
 }
 
 function finishReasonOf(

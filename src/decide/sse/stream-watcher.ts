@@ -40,6 +40,8 @@ export interface StreamVerdict {
   readonly errorSeen: boolean;
   /** At most 512 characters of the engine's first error message, unescaped. */
   readonly errorMessage: string | undefined;
+  /** The HTTP status that the first error stands for, where it says so. */
+  readonly errorStatus: number | undefined;
   readonly doneSeen: boolean;
   readonly overflow: boolean;
   readonly atBoundary: boolean;
@@ -75,6 +77,7 @@ export class StreamWatcher {
   #finishSeen = false;
   #finishReason: string | undefined;
   #errorMessage: string | undefined;
+  #errorStatus: number | undefined;
   #doneSeen = false;
   #usage: TokenUsage = UNKNOWN_USAGE;
   #contentSeen = false;
@@ -140,6 +143,7 @@ export class StreamWatcher {
       finishReason: this.#finishReason,
       errorSeen: this.errorSeen,
       errorMessage: this.#errorMessage,
+      errorStatus: this.#errorStatus,
       doneSeen: this.#doneSeen,
       overflow: this.#overflow,
       atBoundary: this.atBoundary,
@@ -224,7 +228,10 @@ export class StreamWatcher {
     const facts = judgeEvent(event);
     if (!this.#settled) this.#settle(facts);
     if (facts.isDone) this.#doneSeen = true;
-    if (facts.error !== undefined) this.#errorMessage ??= facts.error.message;
+    if (facts.error !== undefined && this.#errorMessage === undefined) {
+      this.#errorMessage = facts.error.message;
+      this.#errorStatus = facts.error.status;
+    }
     if (facts.finishReason !== undefined) {
       this.#finishSeen = true;
       if (facts.finishReason !== null) this.#finishReason = facts.finishReason;

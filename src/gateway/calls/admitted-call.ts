@@ -21,7 +21,7 @@ import { headerValue } from "./answer-headers.ts";
 import { Attempt, type AttemptEnd, type AttemptFailure, type AttemptOwner } from "./attempt.ts";
 import { CallClock } from "./call-clock.ts";
 import type { CallDeps } from "./call-deps.ts";
-import { codeOfCause, limitMessage, messageForClient, refusalOf, retryCauseOf } from "./call-failure.ts";
+import { breakResult, codeOfCause, limitMessage, messageForClient, refusalOf, retryCauseOf } from "./call-failure.ts";
 import { recordCall } from "./call-record.ts";
 import { CallTries } from "./call-tries.ts";
 import { ClientAnswer } from "./client-answer.ts";
@@ -369,11 +369,11 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     else if (ending.send === "cut") this.writer.breakOff(null);
     else this.#answer.breakOff("UPSTREAM_ERROR", `the engine broke off: ${message}`, verdict, error?.completeFraming);
     if (ending.good) this.#end("ok", null, false, verdict.finishSeen && !verdict.contentSeen);
-    else this.#endTruncated(message);
+    else this.#endTruncated(message, verdict.errorStatus);
   }
 
-  #endTruncated(message: string): void {
-    if (this.endpoint !== null) this.#upstream.onResult(this.endpoint, { kind: "truncated" }, this.#deps.clock.mono());
+  #endTruncated(message: string, status?: number): void {
+    if (this.endpoint !== null) this.#upstream.onResult(this.endpoint, breakResult(status), this.#deps.clock.mono());
     this.#metrics.streamErrors.inc();
     this.#warn("request.broken_off", "UPSTREAM_ERROR", message);
     this.#end("upstream_truncated", "UPSTREAM_ERROR");

@@ -23,9 +23,9 @@ export type AttemptFailure =
       readonly reused: boolean;
       readonly message: string;
     }
-  /** An error answer of the engine, whole or its first part; it may be passed on as it is. */
+  /** An error answer of the engine, whole or its first part; or an error as first event that blames the request. It may be passed on as it is. */
   | { readonly kind: "status"; readonly head: UpstreamHead; readonly body: Buffer }
-  /** A 200 whose first event is an error. */
+  /** A 200 whose first event is an error of the engine's own. */
   | { readonly kind: "errorFirst"; readonly message: string }
   /** A 200 without a byte, or with nothing but `[DONE]`. */
   | { readonly kind: "emptyAnswer" }
@@ -322,6 +322,9 @@ export class Attempt implements UpstreamHandler {
   #judge(seen: Exclude<FirstEvent, { kind: "more" }>): void {
     if (seen.kind === "overflow") {
       this.#abortWith({ kind: "garbage", message: "the first event is larger than 1 MiB" });
+    } else if (seen.kind === "event" && seen.refusal !== undefined && this.#head !== null) {
+      const { status, body } = seen.refusal;
+      this.#abortWith({ kind: "status", head: { ...this.#head, status }, body });
     } else if (seen.kind === "event" && seen.isError) {
       this.#abortWith({ kind: "errorFirst", message: seen.errorMessage ?? "the engine reported an error" });
     } else if (seen.kind === "event" && seen.isDone && this.#owner.streamEnd === "finishReason") {

@@ -3,9 +3,11 @@ import type { RequestClass } from "../../contract/request-class.ts";
 import type { CallLimit } from "../../decide/calls/call-deadlines.ts";
 import type { EngineErrorKind } from "../../decide/engines/adapter.ts";
 import type { RetryCause } from "../../decide/routing/retry-policy.ts";
+import { blamesRequest } from "../../decide/sse/refusal-event.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import type { UpstreamHead } from "../upstream/port.ts";
+import type { TryResult } from "../upstreams/try-result.ts";
 import type { LeaveQueue } from "../upstreams/upstream.ts";
 import type { AttemptFailure } from "./attempt.ts";
 
@@ -92,6 +94,12 @@ export function codeOfCause(cause: RetryCause): ErrorCode {
       return assertNever(cause, "cause of a failed try");
   }
 }
+
+/** What an answer says of its engine that broke off; `status`: what its own error event stands for, if there was one. */
+export const breakResult = (status: number | undefined): TryResult =>
+  status !== undefined && blamesRequest(status)
+    ? { kind: "status", status, error: "clientFault" }
+    : { kind: "truncated" };
 
 /** No connection came about, so nothing was asked of an engine. */
 export const UNREACHED_MESSAGE = "the engine can't be reached";
