@@ -3,6 +3,7 @@ import { configCommands } from "./config-commands.ts";
 import { ctlJobCommands } from "./ctl-jobs.ts";
 import { ctlCatalogCommands } from "./ctl-catalog.ts";
 import { ctlClusterCommands } from "./ctl-cluster.ts";
+import { ctlGatewayCommands } from "./ctl-gateways.ts";
 import { ctlKeyCommands } from "./ctl-key.ts";
 import { keyCommands } from "./key-commands.ts";
 
@@ -13,5 +14,6 @@ export const cliCommands: readonly Command[] = [
   ...ctlKeyCommands,
   ...ctlJobCommands,
   ...ctlClusterCommands,
+  ...ctlGatewayCommands,
   ...ctlCatalogCommands,
 ];

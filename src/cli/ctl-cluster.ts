@@ -4,6 +4,7 @@ import {
   eventView,
   gpuView,
   leaderView,
+  logsView,
   modelView,
   nodeView,
   placementView,
@@ -42,6 +43,11 @@ function formatStatus(body: StatusView): string {
     `nodes     ${counts(body.nodes)}`,
     `replicas  ${counts(body.replicas)}`,
   ];
+  if (body.restored)
+    lines.push(
+      "restored  the store is an old copy, and nothing is stopped until you have looked at what runs:",
+      "          yardmaster ctl leader confirm-restored",
+    );
   if (catalog.held !== null)
     lines.push(`waiting   ${catalog.held.why}`, `          yardmaster ctl catalog confirm ${catalog.held.token}`);
   const text = lines.map((line) => `${escapeControls(line)}\n`).join("");
@@ -213,6 +219,36 @@ const explain = controlCommand({
     }),
 });
 
+const logs = controlCommand({
+  words: ["ctl", "logs"],
+  names: ["REPLICA"],
+  summary: "print the last lines of an engine's log",
+  about: "Asks the replica's node for the last lines that its engine wrote.",
+  optionsHelp: `  --lines N, -n N         at most N lines (default 100)
+  --shard N               of a replica on several nodes (default 0: its head)
+`,
+  options: { lines: { type: "string", short: "n", default: "100" }, shard: { type: "string", default: "0" } },
+  act: (call) => {
+    const query = new URLSearchParams({ lines: call.values.lines, shard: call.values.shard });
+    const path = `${CONTROL_ROUTES.replicas}/${inPath(call.positionals[0] ?? "")}/logs?${query.toString()}`;
+    return show(call, path, logsView, ({ lines }) => lines.map((line) => `${escapeControls(line)}\n`).join(""));
+  },
+});
+
+const confirmRestored = controlCommand({
+  words: ["ctl", "leader", "confirm-restored"],
+  summary: "say that what runs was looked at after an old copy of the store was put back",
+  about:
+    "After a database was restored from a copy nothing is stopped. From this command on what runs is brought to what the catalog wants.",
+  options: {},
+  act: async ({ client, io, json }) => {
+    const answer = await client.request("POST", CONTROL_ROUTES.restoredConfirm);
+    if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
+    io.out(json ? `${JSON.stringify(answer.body)}\n` : "confirmed\n");
+    return EXIT.done;
+  },
+});
+
 interface Action {
   readonly words: readonly string[];
   readonly name: "NODE" | "MODEL";
@@ -307,6 +343,8 @@ export const ctlClusterCommands: readonly Command[] = [
   replicas,
   events,
   leader,
+  confirmRestored,
+  logs,
   explain,
   ...actions,
 ];

@@ -16,6 +16,8 @@ export const CONTROL_ROUTES = {
   replicas: "/v1/replicas",
   events: "/v1/events",
   enrolmentTokens: "/v1/enrolment-tokens",
+  gateways: "/v1/gateways",
+  restoredConfirm: "/v1/restored/confirm",
   catalog: "/v1/catalog",
   catalogDiff: "/v1/catalog/diff",
   catalogHistory: "/v1/catalog/history",
@@ -59,6 +61,8 @@ export const statusView = z.object({
     /** A change of the watched file that waits for a confirmation. */
     held: z.object({ token: z.string(), why: z.string() }).nullable(),
   }),
+  /** The store is an old copy: nothing is stopped until an operator confirms what runs. */
+  restored: z.boolean(),
   nodes: count,
   gpus: z.array(capacityView),
   replicas: count,
@@ -137,6 +141,30 @@ export const replicaView = z.object({
   why: words,
 });
 export type ReplicaAnswer = z.output<typeof replicaView>;
+
+/** Gateways that are connected to the control plane that answers. */
+export const gatewayView = z.object({
+  id: z.string(),
+  name: z.string(),
+  version: z.string(),
+  /** Since its last report. */
+  silent_s: unknown,
+  /** The version of the feed that it goes by; null: of none, or of another leader. */
+  at: unknown,
+  behind: z.boolean(),
+  /** Requests that wait for a replica. */
+  waiting: z.number(),
+  in_flight: z.number(),
+});
+export type GatewayAnswer = z.output<typeof gatewayView>;
+
+/** The only answer that ever holds a gateway's credential. */
+export const gatewayCredentialView = z.object({ name: z.string(), credential: z.string() });
+export const gatewayCredentialsView = z.object({
+  credentials: z.array(z.object({ name: z.string(), author: z.string(), created: z.string() })),
+});
+
+export const logsView = z.object({ replica: z.string(), shard: z.number(), lines: z.array(z.string()) });
 
 export const eventView = z.object({
   seq: z.number(),

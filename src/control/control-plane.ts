@@ -16,6 +16,7 @@ import type { Answer } from "./api/answer.ts";
 import { type ApiRequest, ApiServer } from "./api/api-server.ts";
 import { CatalogAnswers } from "./api/catalog-answers.ts";
 import { ClusterAnswers } from "./api/cluster-answers.ts";
+import { GatewayAnswers } from "./api/gateway-answers.ts";
 import { CatalogKeeper } from "./catalog/catalog-keeper.ts";
 import { CatalogSource } from "./catalog/catalog-source.ts";
 import { Leadership } from "./leader/leadership.ts";
@@ -65,6 +66,7 @@ export class ControlPlane {
   readonly #api: ApiServer;
   readonly #cluster: ClusterAnswers;
   readonly #catalog: CatalogAnswers;
+  readonly #gateways: GatewayAnswers;
   readonly #end = new AbortController();
   #auth: AuthSettings;
   #look: Timer | undefined;
@@ -129,6 +131,13 @@ export class ControlPlane {
     const shared = { clock, keeper, source: this.#source, bounded };
     this.#cluster = new ClusterAnswers({ ...shared, version, store, leadership: this.#leadership, view });
     this.#catalog = new CatalogAnswers(shared);
+    this.#gateways = new GatewayAnswers({
+      clock,
+      store,
+      view,
+      bounded,
+      disconnect: (name) => this.#live.feed.disconnect(name),
+    });
     this.#api = new ApiServer({
       clock,
       log,
@@ -251,6 +260,18 @@ export class ControlPlane {
         return this.#cluster.retry(request);
       case "events":
         return this.#cluster.events(query);
+      case "logs":
+        return this.#cluster.logs(request);
+      case "restoredConfirm":
+        return this.#cluster.confirmRestored(request);
+      case "gateways":
+        return Promise.resolve(this.#gateways.list());
+      case "gatewayCredentials":
+        return this.#gateways.credentials();
+      case "gatewayEnrol":
+        return this.#gateways.enrol(request);
+      case "gatewayRevoke":
+        return this.#gateways.revoke(request);
       case "tokenNew":
         return this.#cluster.newToken(request);
       case "catalog":

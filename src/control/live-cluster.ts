@@ -32,6 +32,9 @@ export interface LiveClusterPorts {
   readonly onEvent: (event: NewEvent) => void;
 }
 
+/** Gateways dial again anywhere within half a minute, and so get longer than agents, which try once at once. */
+const GATHER_SETTLES = 2.5;
+
 /** What a control plane has in memory of the cluster: agents and gateways that are connected, and the loop between them. */
 export class LiveCluster {
   readonly loop: ReconcileLoop;
@@ -62,7 +65,9 @@ export class LiveCluster {
       log,
       clusterId: store.clusterId,
       controlId,
+      gatherMs: settings.settleMs * GATHER_SETTLES,
       check: gatewayCheck({ store, keys: ports.keys, auth: ports.auth, log }),
+      enrolled: async () => (await store.listGateways()).map(({ name }) => name),
       onNews: () => this.loop.wake(),
     });
     this.loop = new ReconcileLoop({

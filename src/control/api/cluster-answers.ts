@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { LOG_LINES_MAX } from "../../contract/agent-link.ts";
 import { CONFIG_ID } from "../../contract/config-schema.ts";
 import type { LeaderAnswer, StatusView } from "../../contract/control-api.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
@@ -29,6 +30,7 @@ export interface ClusterAnswerPorts {
 
 const EVENTS_MAX = 1_000;
 const EVENTS_DEFAULT = 100;
+const LOG_LINES_DEFAULT = 100;
 const BODY_LIMITS = { bytesMax: 64 * 1024, msMax: 10_000 };
 
 const tokenRequest = z.strictObject({
@@ -68,6 +70,7 @@ export class ClusterAnswers {
         models: snapshot.catalog.models.size,
         held: source?.held ?? null,
       },
+      restored: snapshot.restored,
       ...statusParts(snapshot),
     };
     return json(body);
@@ -131,6 +134,21 @@ export class ClusterAnswers {
     return json({ node, node_id: nodeId, token: token.reveal(), expires: expiresAt }, 201);
   }
 
+  async logs({ rest, query }: ApiRequest): Promise<Answer> {
+    const lines = readNumber(query, "lines", { fallback: LOG_LINES_DEFAULT, min: 1, max: LOG_LINES_MAX });
+    const shard = readNumber(query, "shard", { fallback: 0, min: 0, max: 1_000 });
+    // Not bounded like a look into the store: it is the node that answers.
+    const found = await this.#ports.view.logs(rest, shard, lines);
+    if (found === undefined) throw new YardmasterError("SHARD_UNKNOWN", `there is no replica ${shown(rest)}`);
+    return json({ replica: rest, shard, lines: found });
+  }
+
+  async confirmRestored({ keyId }: ApiRequest): Promise<Answer> {
+    const outcome = await this.#ports.bounded(this.#ports.view.confirmRestored(keyId));
+    const nothing = new YardmasterError("BAD_REQUEST", "the store is no old copy: there is nothing to confirm");
+    return this.#done(outcome, nothing, { confirmed: true });
+  }
+
   #snapshot(): Promise<ClusterSnapshot> {
     return this.#ports.bounded(this.#ports.view.snapshot());
   }
@@ -175,21 +193,23 @@ const unknownModel = (name: string): YardmasterError =>
 const unknownNode = (name: string): YardmasterError =>
   new YardmasterError("NODE_UNKNOWN", `there is no node ${shown(name)}`);
 
+function readNumber(
+  query: URLSearchParams,
+  name: string,
+  { fallback, min, max }: { readonly fallback: number; readonly min: number; readonly max: number },
+): number {
+  const text = query.get(name);
+  const value = text === null ? fallback : /^\d{1,15}$/.test(text) ? Number(text) : -1;
+  if (value < min || value > max) throw new YardmasterError("BAD_REQUEST", `${name} must be ${min} to ${max}`);
+  return value;
+}
+
 function readEventQuery(query: URLSearchParams): EventQuery {
-  const number = (name: string, fallback: number, min: number, max: number): number => {
-    const text = query.get(name);
-    const value = text === null ? fallback : /^\d{1,15}$/.test(text) ? Number(text) : -1;
-    if (value < min || value > max) throw new YardmasterError("BAD_REQUEST", `${name} must be ${min} to ${max}`);
-    return value;
-  };
   for (const name of query.keys())
     if (!["limit", "after_seq", "kind"].includes(name))
       throw new YardmasterError("BAD_REQUEST", "unknown parameter; events take limit, after_seq and kind");
-  const limit = number("limit", EVENTS_DEFAULT, 1, EVENTS_MAX);
+  const limit = readNumber(query, "limit", { fallback: EVENTS_DEFAULT, min: 1, max: EVENTS_MAX });
+  const afterSeq = readNumber(query, "after_seq", { fallback: 0, min: 0, max: Number.MAX_SAFE_INTEGER });
   const kind = query.get("kind");
-  return {
-    limit,
-    ...(query.has("after_seq") ? { afterSeq: number("after_seq", 0, 0, Number.MAX_SAFE_INTEGER) } : {}),
-    ...(kind === null ? {} : { kind }),
-  };
+  return { limit, ...(query.has("after_seq") ? { afterSeq } : {}), ...(kind === null ? {} : { kind }) };
 }

@@ -18,6 +18,12 @@ export type Handler =
   | "replicas"
   | "events"
   | "tokenNew"
+  | "logs"
+  | "gateways"
+  | "gatewayCredentials"
+  | "gatewayEnrol"
+  | "gatewayRevoke"
+  | "restoredConfirm"
   | "catalog"
   | "catalogApply"
   | "catalogDiff"
@@ -56,6 +62,12 @@ export const API_ROUTES: readonly ApiRoute[] = [
   row("GET", `${CONTROL_ROUTES.models}/*/placement`, "placement", OPERATORS),
   row("POST", `${CONTROL_ROUTES.models}/*/retry`, "retry", OPERATORS),
   row("GET", CONTROL_ROUTES.replicas, "replicas", OPERATORS),
+  row("GET", `${CONTROL_ROUTES.replicas}/*/logs`, "logs", OPERATORS),
+  row("GET", CONTROL_ROUTES.gateways, "gateways", OPERATORS),
+  row("GET", `${CONTROL_ROUTES.gateways}/credentials`, "gatewayCredentials", OPERATORS),
+  row("POST", `${CONTROL_ROUTES.gateways}/credentials`, "gatewayEnrol", ADMINS),
+  row("DELETE", `${CONTROL_ROUTES.gateways}/credentials/*`, "gatewayRevoke", ADMINS),
+  row("POST", CONTROL_ROUTES.restoredConfirm, "restoredConfirm", ADMINS),
   row("GET", CONTROL_ROUTES.events, "events", OPERATORS),
   row("POST", CONTROL_ROUTES.enrolmentTokens, "tokenNew", ADMINS),
   row("GET", CONTROL_ROUTES.catalog, "catalog", OPERATORS),

@@ -8,7 +8,7 @@ import {
   type GatewayMessage,
   writeFeedFrame,
 } from "../../contract/feed.ts";
-import { GatewayReports } from "../../decide/feed/gateway-reports.ts";
+import { GATEWAY_RULES, GatewayReports } from "../../decide/feed/gateway-reports.ts";
 import { diffFeed, type FeedState, NO_FEED } from "../../decide/feed/make-feed.ts";
 import type { LeaderTerm } from "../../decide/leader/lease-claim.ts";
 import type { Clock, MonoMs, Timer } from "../../kernel/clock.ts";
@@ -30,6 +30,7 @@ import { GatewayConnection } from "./gateway-connection.ts";
 const REPORT_MS = 1_000;
 const LOOK_MS = 1_000;
 const CONNECTIONS_MAX = 512;
+const SWEEP_MS = 60_000;
 /** A gateway that asks for the whole state again and again gets it this often. */
 const WHOLE_MS_MIN = 1_000;
 
@@ -46,8 +47,12 @@ export interface FeedPorts {
   readonly log: Logger;
   readonly clusterId: string;
   readonly controlId: string;
+  /** How long after the start of a term gateways may still be on their way, in ms. */
+  readonly gatherMs: number;
   /** Who the credential lets in. `name`: of the gateway that it was made for; null for an ordinary key. */
   readonly check: (credential: Secret | null, peer: string) => Promise<GatewayCheck>;
+  /** Names of the gateways whose credentials hold. */
+  readonly enrolled: () => Promise<readonly string[]>;
   /** Something that a pass may act upon was reported. */
   readonly onNews: () => void;
 }
@@ -70,17 +75,20 @@ export class FeedServer {
     perMessageDeflate: false,
     clientTracking: false,
   });
-  readonly #reports = new GatewayReports();
+  readonly #reports: GatewayReports;
   readonly #open = new Set<GatewayConnection>();
   readonly #byId = new Map<string, GatewayConnection>();
   #term: Term | null = null;
   #demanded = "";
   #timer: Timer;
+  #sweepTimer: Timer;
   #isClosed = false;
 
   constructor(ports: FeedPorts) {
     this.#ports = ports;
+    this.#reports = new GatewayReports({ ...GATEWAY_RULES, gatherMs: ports.gatherMs });
     this.#timer = ports.clock.after(LOOK_MS, () => this.#look());
+    this.#sweepTimer = ports.clock.after(SWEEP_MS, () => void this.#sweep());
   }
 
   /** A term begins, or this control plane no longer leads. */
@@ -155,6 +163,7 @@ export class FeedServer {
   close(): void {
     this.#isClosed = true;
     this.#timer.cancel();
+    this.#sweepTimer.cancel();
     for (const connection of this.#open) connection.terminate("the control plane stops");
     this.#sockets.close();
   }
@@ -236,6 +245,18 @@ export class FeedServer {
       log.error("feed.failed", { why: messageOf(error) });
     }
     this.#timer = clock.after(LOOK_MS, () => this.#look());
+  }
+
+  /** Another control plane may have taken a credential back. */
+  async #sweep(): Promise<void> {
+    try {
+      const names = new Set(await this.#ports.enrolled());
+      for (const { credentialName } of this.#open)
+        if (credentialName !== null && !names.has(credentialName)) this.disconnect(credentialName);
+    } catch (error) {
+      this.#ports.log.warn("feed.sweep_failed", { why: messageOf(error) });
+    }
+    if (!this.#isClosed) this.#sweepTimer = this.#ports.clock.after(SWEEP_MS, () => void this.#sweep());
   }
 
   #tellWhole(connection: GatewayConnection, term: Term): void {

@@ -1,4 +1,5 @@
 import type {
+  GatewayAnswer,
   GpuAnswer,
   ModelAnswer,
   NodeAnswer,
@@ -10,7 +11,7 @@ import type { Model } from "../../contract/catalog.ts";
 import type { ModelDoc, ReplicaDoc } from "../../contract/fleet.ts";
 import type { ProfileExplanation } from "../../decide/placement/place-replica.ts";
 import { byModel, runningOf } from "../../decide/reconcile/model-counts.ts";
-import type { ClusterSnapshot, SeenNode } from "./cluster-view.ts";
+import type { ClusterSnapshot, GatewaySeen, SeenNode } from "./cluster-view.ts";
 import { describeExclusion } from "./describe-exclusion.ts";
 
 // What the API shows, computed from a snapshot. What nobody measured is null; what a node that is not heard said is not shown as
@@ -89,6 +90,18 @@ export function replicaViews({ catalog, nodes, replicas }: ClusterSnapshot): Rep
     why: replica.reason ?? replica.failure?.message ?? null,
   }));
 }
+
+export const gatewayViews = (gateways: readonly GatewaySeen[]): GatewayAnswer[] =>
+  gateways.map(({ id, name, version, silentMs, at, behind, waiting, inFlight }) => ({
+    id,
+    name,
+    version,
+    silent_s: seconds(silentMs),
+    at,
+    behind,
+    waiting,
+    in_flight: inFlight,
+  }));
 
 export function modelViews(snapshot: ClusterSnapshot): ModelAnswer[] {
   const docs = new Map(snapshot.models.map((doc) => [doc.name, doc]));

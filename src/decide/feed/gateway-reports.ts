@@ -19,7 +19,8 @@ export interface GatewayRules {
   readonly gatherMs: number;
 }
 
-export const GATEWAY_RULES: GatewayRules = { freshMs: 5_000, rememberMs: 600_000, gatherMs: 35_000 };
+/** What no setting changes. */
+export const GATEWAY_RULES: Omit<GatewayRules, "gatherMs"> = { freshMs: 5_000, rememberMs: 600_000 };
 
 interface Gateway {
   report: GatewayReport | null;
@@ -32,7 +33,7 @@ export class GatewayReports {
   readonly #rules: GatewayRules;
   readonly #gateways = new Map<string, Gateway>();
 
-  constructor(rules: GatewayRules = GATEWAY_RULES) {
+  constructor(rules: GatewayRules) {
     this.#rules = rules;
   }
 

@@ -11,6 +11,7 @@ import { BatchedLogger } from "../../../src/kernel/log.ts";
 import { seededRandom } from "../../../src/kernel/random.ts";
 import { Secret } from "../../../src/kernel/secret.ts";
 import { eventually } from "../../../src/testing/wait-for.ts";
+import { applyCatalog } from "./fake-fleet.ts";
 import { engineBlock, PORTS, YARDMASTER } from "./test-agent.ts";
 import { startTestControl, type TestControl } from "./test-control.ts";
 
@@ -134,13 +135,8 @@ export class LiveWorld implements AsyncDisposable {
     return agent;
   }
 
-  async apply(...models: readonly Record<string, unknown>[]): Promise<void> {
-    const body = JSON.stringify({ models });
-    const first = await this.control.ask<{ revision?: number }>("PUT", "/v1/catalog", { body });
-    if (first.status === 200) return;
-    const { token } = first.body.details?.diff ?? {};
-    const again = await this.control.ask("PUT", `/v1/catalog?confirm=${token ?? ""}`, { body });
-    if (again.status !== 200) throw new Error(`the catalog was refused: ${JSON.stringify(again.body)}`);
+  apply(...models: readonly Record<string, unknown>[]): Promise<void> {
+    return applyCatalog(this.control, models);
   }
 
   async replicas(): Promise<readonly ReplicaAnswer[]> {

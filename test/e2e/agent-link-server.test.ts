@@ -1,0 +1,238 @@
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { LINK_CLOSE } from "../../src/contract/agent-link.ts";
+import type { StoredEvent } from "../../src/contract/control-event.ts";
+import type { NodeAnswer } from "../../src/contract/control-api.ts";
+import { FakeAgent } from "../../src/testing/fake-agent.ts";
+import { RawClient } from "../../src/testing/raw-client.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { applyCatalog, enrolledAgent, leadingControl, tokenFor } from "./support/fake-fleet.ts";
+import type { TestControl } from "./support/test-control.ts";
+
+let control: TestControl;
+before(async () => {
+  control = await leadingControl();
+});
+after(() => control[Symbol.asyncDispose]());
+
+const events = async (kind: string): Promise<readonly StoredEvent[]> =>
+  (await control.ask<{ events: StoredEvent[] }>("GET", `/v1/events?kind=${kind}`)).body.events;
+const nodes = async (): Promise<readonly NodeAnswer[]> =>
+  (await control.ask<{ nodes: NodeAnswer[] }>("GET", "/v1/nodes")).body.nodes;
+/** One that fits only the node with its label. */
+const modelFor = (node: string): Record<string, unknown> => ({
+  name: `model-${node}`,
+  profiles: [{ engine: "sim" }],
+  nodes: { require: { for: node } },
+});
+const closed = (agent: FakeAgent): Promise<void> => agent.until("the close", () => agent.closedWith !== null);
+
+test("a token enrols its node once; the credential that it was given for it serves from then on [40.N1 80.C39]", async () => {
+  const token = await tokenFor(control, "node-a");
+  const agent = new FakeAgent("node-a", token);
+  agent.connect(control.url);
+  await agent.until("the welcome", () => agent.nodeId !== null);
+  assert.match(agent.credential, /^ymn_/);
+  const again = new FakeAgent("node-a", token);
+  again.connect(control.url);
+  await closed(again);
+  assert.equal(again.closedWith, LINK_CLOSE.unauthorized);
+  assert.equal((await events("enrolmentRefused")).length, 1);
+  agent.cut();
+  await closed(agent);
+  const { nodeId } = agent;
+  const from = agent.heard.length;
+  agent.connect(control.url);
+  await agent.until("the welcome", () => agent.heard.slice(from).some(({ type }) => type === "welcome"));
+  const welcome = agent.heard.slice(from).find((message) => message.type === "welcome");
+  assert.deepEqual([welcome?.nodeId, welcome?.credential, welcome?.heartbeatMs], [nodeId, null, 2_000]);
+  await eventually("the node", nodes, (seen) => seen.some(({ name, state }) => name === "node-a" && state === "ready"));
+  agent.cut();
+});
+
+test("what is no node's credential is refused before the connection opens, and so is another version of the link [40.N1]", async () => {
+  for (const [credential, status] of [
+    ["ymn_guessed", 401],
+    ["CANARY-admin-0123456789abcdef0123456789abcdef", 401],
+    ["", 401],
+  ] as const) {
+    const agent = new FakeAgent("node-x", credential);
+    agent.connect(control.url);
+    await agent.until("the refusal", () => agent.refusedWith !== null);
+    assert.equal(agent.refusedWith, status);
+  }
+  for (const [path, expected] of [
+    ["/agent/v2", /^HTTP\/1\.1 404 .*speaks \/agent\/v1 and \/gateway\/v1/s],
+    ["/v1/status", /^HTTP\/1\.1 404 .*nothing here speaks another protocol/s],
+    ["/agent/v1?token=x", /^HTTP\/1\.1 400 /],
+  ] as const)
+    assert.match(await upgradeAnswer(path), expected);
+  assert.ok(!control.logLines.join("\n").includes("CANARY"));
+});
+
+/** What a request for an upgrade is answered with. */
+async function upgradeAnswer(path: string): Promise<string> {
+  const { port } = new URL(control.url);
+  using client = await RawClient.connect(Number(port));
+  const key = "dGhlIHNhbXBsZSBub25jZQ==";
+  const lines = [
+    `GET ${path} HTTP/1.1`,
+    "Host: c",
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+  ];
+  await client.write(
+    Buffer.from(`${lines.join("\r\n")}\r\nSec-WebSocket-Key: ${key}\r\nAuthorization: Bearer x\r\n\r\n`),
+  );
+  return (await client.readToEnd()).toString("latin1");
+}
+
+test("a credential speaks for its own node: a report of another one, and a hello as another one, end the connection and are told [80.C40]", async () => {
+  const victim = await enrolledAgent(control, "victim");
+  const thief = await enrolledAgent(control, "thief");
+  thief.report({ nodeId: victim.nodeId ?? "", name: "victim" });
+  await closed(thief);
+  assert.equal(thief.closedWith, LINK_CLOSE.unauthorized);
+  const [told] = await eventually(
+    "the event",
+    () => events("credentialRefused"),
+    (seen) => seen.length > 0,
+  );
+  assert.equal(told?.nodeId, thief.nodeId);
+  const { nodeId } = thief;
+  thief.nodeId = victim.nodeId;
+  thief.connect(control.url);
+  await thief.until("the close", () => thief.closedWith !== null);
+  assert.equal(thief.closedWith, LINK_CLOSE.unauthorized);
+  assert.ok(victim.isOpen);
+  // A name is what the node was enrolled under, whatever it calls itself.
+  thief.nodeId = nodeId;
+  thief.part = { name: "victim" };
+  thief.connect(control.url);
+  await thief.until("the welcome", () => thief.isOpen && thief.heard.at(-1)?.type === "lead");
+  thief.report();
+  const seen = await eventually("the node", nodes, (list) =>
+    list.some(({ id, state }) => id === nodeId && state === "ready"),
+  );
+  assert.equal(seen.find(({ id }) => id === nodeId)?.name, "thief");
+  victim.cut();
+  thief.cut();
+});
+
+test("a newer connection of a node takes over, and commands go to it with numbers that go on growing [40.N1 80.C1]", async () => {
+  const agent = await enrolledAgent(control, "twice");
+  agent.obeys = false;
+  await eventually("the node", nodes, (list) => list.some(({ name, state }) => name === "twice" && state === "ready"));
+  agent.part = { labels: { for: "twice" } };
+  agent.report();
+  await applyCatalog(control, [modelFor("twice")]);
+  await agent.until("a start", () => agent.commands.length > 0);
+  const second = new FakeAgent("twice", agent.credential);
+  second.nodeId = agent.nodeId;
+  second.part = agent.part;
+  second.obeys = false;
+  second.connect(control.url);
+  await closed(agent);
+  assert.equal(agent.closedWith, LINK_CLOSE.replaced);
+  await second.until("the start again", () => second.commands.length > 0);
+  const [first, next] = [agent.commands.at(-1), second.commands[0]];
+  assert.ok(first !== undefined && next !== undefined && next.seq > first.seq, `${first?.seq} ${next?.seq}`);
+  assert.deepEqual([next.epoch, next.holder, next.clusterId], [first.epoch, first.holder, first.clusterId]);
+  assert.notEqual(next.commandId, first.commandId);
+  assert.ok(next.validForMs >= 15_000);
+  const at = second.heard.findIndex(({ type }) => type === "command");
+  assert.ok(
+    second.heard.slice(0, at).some(({ type }) => type === "lead"),
+    "lead was said on this connection first",
+  );
+  // A refusal is told once, however often the same is asked and refused.
+  for (let time = 0; time < 3; time += 1)
+    second.say({ type: "result", commandId: next.commandId, outcome: "refused", code: "LAUNCH_REFUSED", why: "no" });
+  const [refusal] = await eventually(
+    "the event",
+    () => events("commandRefused"),
+    (seen) => seen.length > 0,
+  );
+  assert.match(refusal?.why ?? "", /LAUNCH_REFUSED/);
+  assert.equal((await events("commandRefused")).filter(({ replicaId }) => replicaId !== null).length, 1);
+  second.cut();
+});
+
+test("garbage, binary and oversized frames, a second hello and words before the welcome end that connection and no other [80.I9 80.D27]", async () => {
+  const good = await enrolledAgent(control, "good");
+  const bad = await enrolledAgent(control, "bad");
+  const frames: readonly (string | Buffer)[] = [
+    "{",
+    '{"type":"report","seq":1,"report":{"nodeId":7}}',
+    Buffer.from([1, 2, 3]),
+    `{"type":"logs","requestId":"x","lines":["${"x".repeat(5 * 1024 * 1024)}"]}`,
+    '{"type":"hello","nodeName":"bad","nodeId":null,"bootId":"b","agentVersion":"1"}',
+  ];
+  for (const frame of frames) {
+    bad.sayRaw(frame);
+    await closed(bad);
+    const from = bad.heard.length;
+    bad.connect(control.url);
+    await bad.until("the welcome", () => bad.heard.slice(from).some(({ type }) => type === "welcome"));
+  }
+  bad.sayRaw('{"type":"from-the-future","secret":"CANARY-future"}');
+  bad.say({ type: "ping", n: 5 });
+  await bad.until("the pong", () => bad.heard.some((message) => message.type === "pong" && message.n === 5));
+  assert.ok(good.isOpen);
+  assert.ok(!control.logLines.join("\n").includes("CANARY"));
+  good.cut();
+  bad.cut();
+});
+
+test("a node that is removed is disconnected, can't come back, and gets no document again [80.C40]", async () => {
+  const agent = await enrolledAgent(control, "removed");
+  await eventually("the node", nodes, (list) =>
+    list.some(({ name, state }) => name === "removed" && state === "ready"),
+  );
+  assert.equal((await control.ask("DELETE", "/v1/nodes/removed")).status, 200);
+  await closed(agent);
+  assert.equal(agent.closedWith, LINK_CLOSE.unauthorized);
+  agent.connect(control.url);
+  await agent.until("the refusal", () => agent.refusedWith !== null);
+  assert.equal(agent.refusedWith, 401);
+  assert.ok(!(await nodes()).some(({ name }) => name === "removed"));
+});
+
+test("logs of a replica come from its node; an unknown replica, an unknown log and a silent node are told apart [40.N4]", async () => {
+  const agent = await enrolledAgent(control, "logs");
+  agent.part = { labels: { for: "logs" } };
+  agent.report();
+  await applyCatalog(control, [modelFor("logs")]);
+  await agent.until("a start", () => agent.shards.length > 0);
+  const [shard] = agent.shards;
+  const ask = (id: string, query = ""): ReturnType<TestControl["ask"]> =>
+    control.ask("GET", `/v1/replicas/${id}/logs${query}`);
+  const { replicaId = "" } = shard ?? {};
+  assert.deepEqual((await ask(replicaId, "?lines=10")).body, {
+    replica: replicaId,
+    shard: 0,
+    lines: [`a line of ${replicaId}`],
+  });
+  assert.deepEqual([(await ask("nobody")).status, (await ask(replicaId, "?shard=1")).status], [404, 404]);
+  assert.equal((await ask(replicaId, "?lines=0")).status, 400);
+  agent.obeys = false;
+  const asked = agent.commands.length;
+  const pending = ask(replicaId);
+  await agent.until("the question", () => agent.commands.length > asked);
+  agent.say({
+    type: "result",
+    commandId: agent.commands.at(-1)?.commandId ?? "",
+    outcome: "refused",
+    code: "SHARD_UNKNOWN",
+    why: "",
+  });
+  assert.equal((await pending).body.error?.code, "SHARD_UNKNOWN");
+  agent.cut();
+  await eventually(
+    "the end of the connection",
+    () => control.logLines.join("\n"),
+    (text) => /"agent\.disconnected"[^\n]*"logs"/.test(text),
+  );
+  assert.equal((await ask(replicaId)).body.error?.code, "NODE_SILENT");
+});
