@@ -1,12 +1,108 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { LiveWorld, simModel } from "./support/live-world.ts";
+import { cliCommands } from "../../src/cli/commands.ts";
+import { dispatch } from "../../src/cli/dispatch.ts";
+import { placementView } from "../../src/contract/control-api.ts";
+import { captureIo } from "../../src/testing/capture-io.ts";
+import { FakeGateway } from "../../src/testing/fake-gateway.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
+import { allReady, LiveWorld, simModel } from "./support/live-world.ts";
+import { keyOf } from "./support/test-control.ts";
 
-test("a node that is enrolled gets what the catalog wants, and what runs is shown [40.R1]", async () => {
+// Real agents and engines under a real control plane, on one machine.
+
+async function ctl(world: LiveWorld, ...args: readonly string[]): Promise<string> {
+  const { io, output } = captureIo({ YARDMASTER_URL: world.control.url, YARDMASTER_KEY: keyOf("admin") });
+  const code = await dispatch(["ctl", ...args], cliCommands, "0", io);
+  assert.equal(code, 0, output().err);
+  return output().out;
+}
+
+test("what the catalog wants is placed, answers, follows each edit, and goes when its model goes; nothing is restarted for it [40.C2 40.R1 40.N6]", async () => {
   await using world = await LiveWorld.start();
   await world.addAgent("node-a");
-  await world.untilNodes("the node", ([node]) => node?.state === "ready");
+  await world.addAgent("node-b");
+  await using gateway = new FakeGateway(world.control.url, keyOf("gateway"));
+  await world.apply(simModel("m", { replicas: { min: 2 } }), simModel("other"));
+  const placed = await world.untilReplicas("three ready replicas", (list) => allReady(list, 3));
+  const nodesOf = (model: string): readonly string[] =>
+    placed
+      .filter((replica) => replica.model === model)
+      .flatMap(({ nodes }) => nodes)
+      .toSorted();
+  assert.deepEqual(nodesOf("m"), ["node-a", "node-b"], "two replicas of a model share a node only where no other fits");
+  await gateway.until("the endpoints", () => gateway.endpoints.size === 3);
+  const [endpoint] = gateway.endpoints.values();
+  assert.ok(endpoint !== undefined);
+  const call = (key: string): Promise<Response> =>
+    fetch(`${endpoint.url}/v1/completions`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+      body: JSON.stringify({ model: endpoint.model, prompt: "Hi", max_tokens: 2 }),
+    });
+  assert.equal((await call(endpoint.engineKey)).status, 200);
+  assert.equal((await call("wrong")).status, 401);
+
+  const before = world.engines();
+  await world.apply(simModel("m", { replicas: { min: 3 }, aliases: ["alias"] }), simModel("other"));
+  await world.untilReplicas("a third replica", (list) => allReady(list, 4));
+  await world.apply(simModel("m", { replicas: { min: 1, max: 2 }, aliases: ["alias"] }));
+  const left = await world.untilReplicas("one replica", (list) => allReady(list, 1));
+  assert.equal(left[0]?.model, "m");
+  await gateway.until("the one endpoint", () => gateway.endpoints.size === 1 && gateway.models.size === 1);
+  const [kept = ""] = left.map(({ id }) => id);
+  if (before.has(kept)) assert.equal(world.engines().get(kept), before.get(kept));
+  await eventually(
+    "the end of the others' engines",
+    () => world.engines().size,
+    (count) => count === 1,
+    30_000,
+  );
+});
+
+test("a cordoned node takes nothing and keeps what it has; why is told with the same words by the pass and by explain-placement [40.P4]", async () => {
+  await using world = await LiveWorld.start();
+  await world.addAgent("node-a", { labels: { zone: "a" } });
   await world.apply(simModel("m"));
-  const [replica] = await world.untilReplicas("a ready replica", ([first]) => first?.state === "ready");
-  assert.deepEqual(replica?.nodes, ["node-a"]);
+  await world.untilReplicas("a ready replica", (list) => allReady(list, 1));
+  assert.match(await ctl(world, "cordon", "node-a"), /cordoned node-a/);
+  await world.apply(simModel("m"), simModel("n"));
+  const models = async (): Promise<string> => ctl(world, "models");
+  await eventually("the reason", models, (out) => /^n +waiting .*cordoned on 1$/m.test(out));
+  const explained = placementView.parse((await world.control.ask("GET", "/v1/models/n/placement")).body);
+  assert.deepEqual(
+    explained.profiles[0]?.nodes.map(({ node, why }) => [node, why]),
+    [["node-a", "it is cordoned"]],
+  );
+  assert.match(await ctl(world, "status"), /n +fits on no node: cordoned on 1/);
+  assert.match(await ctl(world, "nodes"), /^node-a +ready, cordoned .*zone=a$/m);
+  assert.equal((await world.replicas()).length, 1);
+  await ctl(world, "uncordon", "node-a");
+  const placed = await world.untilReplicas("both", (list) => allReady(list, 2));
+  const [first] = placed;
+  assert.match(await ctl(world, "replicas"), /^r-[0-9a-f]{12} +m +sim +ready +node-a/m);
+  assert.match(await ctl(world, "logs", first?.id ?? ""), /sim-engine ready/);
+  assert.match(await ctl(world, "leader"), /leading/);
+  for (const kind of ["nodeReady", "replicaPlaced", "replicaReady", "nodeCordoned", "modelUnplaced"])
+    assert.match(await ctl(world, "events", "--kind", kind), new RegExp(kind));
+  assert.match(await ctl(world, "gateways"), /^GATEWAY +VERSION/);
+});
+
+test("a model that can't start is parked after its failures, each told with its reason, and `ctl retry` lifts that [40.N6 80.A11]", async () => {
+  await using world = await LiveWorld.start({ unreachable_after_s: 5, park_after: 1 });
+  await world.addAgent("node-a");
+  const models = async (): Promise<string> => ctl(world, "models");
+  await world.apply(simModel("broken", { profiles: [{ engine: "sim", args: { "no-such-flag": 1 } }] }));
+  await eventually("the park", models, (out) => /^broken +parked /m.test(out), 30_000);
+  const [failed] = await world.replicas();
+  assert.deepEqual([failed?.state, failed?.why?.includes("no-such-flag")], ["failed", true]);
+  await ctl(world, "retry", "broken");
+  await eventually(
+    "another try",
+    () => world.events("replicaPlaced"),
+    (told) => told.length >= 2,
+    30_000,
+  );
+  await world.apply(simModel("broken"));
+  await world.untilReplicas("a ready replica", (list) => list.some(({ state }) => state === "ready"));
 });

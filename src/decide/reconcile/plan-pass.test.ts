@@ -258,6 +258,30 @@ test("a park ends with a new profile, and the count begins anew [40.N6 80.A11]",
   assert.ok(world.told.includes("modelReleased"));
 });
 
+test("a failure of a profile that the model no longer has is told, and counts for nothing", () => {
+  const world = new PassWorld([chat]);
+  world.settings = { ...world.settings, parkAfter: 1 };
+  world.pass();
+  world.report("a", [aShard(world.only(), { state: "failed", failure: aFailure() })]);
+  world.apply([{ ...chat, profiles: [aProfile("chat-2")] }]);
+  world.pass();
+  world.reportReady();
+  world.pass();
+  assert.deepEqual([world.models.get("chat")?.parked ?? null, world.told.includes("replicaFailed")], [null, true]);
+  assert.ok([...world.replicas.values()].some(({ profileHash }) => profileHash === "chat-2"));
+});
+
+test("where the head listens is kept with the replica, and stays though its node falls silent [40.C3 80.I8]", () => {
+  const world = settled(new PassWorld([chat]));
+  assert.equal(world.only().port, 18_000);
+  world.reportReady({ port: 18_001 });
+  world.pass();
+  assert.equal(world.only().port, 18_001);
+  world.nodes.get("a")!.state = "unreachable";
+  world.pass();
+  assert.deepEqual([world.only().port, world.only().state], [18_001, "ready"]);
+});
+
 test("an engine that ends with code 0 and unasked has failed; its last lines are kept [40.N6 80.A11]", () => {
   const world = settled(new PassWorld([chat], ["a"]));
   world.report("a", [

@@ -122,7 +122,8 @@ function failReplica(draft: PassDraft, doc: ReplicaDoc, failure: ShardFailure): 
   const why = `${failure.kind}: ${failure.message}`;
   draft.event("replicaFailed", aboutReplica(doc), why);
   const before = draft.model(doc.model);
-  if (draft.snapshot.catalog.models.has(doc.model)) {
+  // How a profile failed that the model no longer has says nothing of those that it has.
+  if (draft.snapshot.catalog.models.get(doc.model)?.profiles.some(({ hash }) => hash === doc.profileHash) === true) {
     const after = noteFailure(
       before,
       { ...failure, nodeIds, attempt: doc.attempt },

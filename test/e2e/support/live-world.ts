@@ -1,137 +1,199 @@
-import { mkdtemp, rm } from "node:fs/promises";
+import { readdirSync, readFileSync } from "node:fs";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Agent } from "../../../src/agent/agent.ts";
-import { agentSection, type AgentSection } from "../../../src/contract/agent-schema.ts";
-import type { ControlSection } from "../../../src/contract/control-schema.ts";
+import { stringify } from "yaml";
+import { shardRecord, type ShardRecord } from "../../../src/agent/state/shard-record.ts";
+import type { AgentSection } from "../../../src/contract/agent-schema.ts";
 import type { NodeAnswer, ReplicaAnswer } from "../../../src/contract/control-api.ts";
-import { resolveAgent } from "../../../src/contract/resolve-agent.ts";
-import { systemClock } from "../../../src/kernel/clock.ts";
-import { BatchedLogger } from "../../../src/kernel/log.ts";
-import { seededRandom } from "../../../src/kernel/random.ts";
-import { Secret } from "../../../src/kernel/secret.ts";
+import type { StoredEvent } from "../../../src/contract/control-event.ts";
+import type { ControlSection } from "../../../src/contract/control-schema.ts";
 import { eventually } from "../../../src/testing/wait-for.ts";
-import { applyCatalog } from "./fake-fleet.ts";
-import { engineBlock, PORTS, YARDMASTER } from "./test-agent.ts";
+import { applyCatalog, tokenFor } from "./fake-fleet.ts";
+import { runProgram, type RunningProgram } from "./program.ts";
+import { engineBlock, PORTS } from "./test-agent.ts";
 import { startTestControl, type TestControl } from "./test-control.ts";
 
-const never = new AbortController().signal;
-/** Engines that are simulated start in a second or two; on a busy machine several at once take longer. */
-export const START_MS = 40_000;
+/** Simulated engines start in a second or two; several at once on a busy machine take longer. */
+export const START_MS = 60_000;
 
-/** Times that scale the product's own down, so that a test sees a node lost within seconds. */
-export const QUICK: Partial<ControlSection> = {
-  unreachable_after_s: 1,
-  lost_after_s: 3,
-  settle_s: 3,
+/** The product's own times, scaled down: a test sees a node lost within seconds. */
+export const QUICK = {
+  unreachable_after_s: 1.5,
+  lost_after_s: 4,
+  settle_s: 4,
   stop_grace_s: 2,
   drain_grace_s: 1,
-};
-
-export interface LiveAgent {
-  readonly name: string;
-  readonly folder: string;
-  log(): string;
-  start(): Promise<void>;
-  /** Its engines stay, as when its process was killed. */
-  stop(): Promise<void>;
-}
+} as const satisfies Partial<ControlSection>;
 
 /** One catalog entry of a simulated model. */
 export const simModel = (name: string, more: Record<string, unknown> = {}): Record<string, unknown> => ({
   name,
   slots_per_replica: 4,
-  profiles: [{ engine: "sim", cpu: { cores: 1, memory_gb: 0.001 }, args: { slots: 4 } }],
+  profiles: [{ engine: "sim", cpu: { cores: 0.01, memory_gb: 0.001 } }],
   ...more,
 });
 
-/** Agents and control planes in this process, engines as processes of their own. */
+/** An agent that is a process of its own, with engines that are processes of their own. */
+export class LiveAgent {
+  readonly name: string;
+  readonly folder: string;
+  readonly #section: Partial<AgentSection>;
+  readonly #token: string;
+  #program: RunningProgram | null = null;
+  #log = "";
+
+  constructor(name: string, folder: string, token: string, section: Partial<AgentSection>) {
+    this.name = name;
+    this.folder = folder;
+    this.#token = token;
+    this.#section = section;
+  }
+
+  /** What all its processes have told so far. */
+  get log(): string {
+    return this.#log + (this.#program?.err ?? "");
+  }
+
+  async start(): Promise<void> {
+    await mkdir(this.folder, { recursive: true });
+    const config = join(this.folder, "yardmaster.yaml");
+    await writeFile(config, stringify({ data_dir: join(this.folder, "data"), agent: this.#section }), { mode: 0o600 });
+    this.#program = runProgram(["agent", "--config", config, "--log-format", "json", "--log-level", "debug"], {
+      cwd: this.folder,
+      env: { YARDMASTER_TOKEN: this.#token, HOME: this.folder },
+    });
+    await this.#program.said(/^yardmaster agent ready /m);
+  }
+
+  /** Its engines run on. */
+  async kill(signal: "SIGKILL" | "SIGTERM" = "SIGKILL"): Promise<void> {
+    const program = this.#program;
+    if (program === null) return;
+    program.kill(signal);
+    await program.end();
+    this.#log += program.err;
+    this.#program = null;
+  }
+
+  pause(): void {
+    this.#program?.kill("SIGSTOP");
+  }
+
+  resume(): void {
+    this.#program?.kill("SIGCONT");
+  }
+
+  /** As when its machine loses power. */
+  async powerOff(): Promise<void> {
+    await this.kill();
+    for (const pid of this.engines().values()) endGroup(pid);
+  }
+
+  /** Records of what it was told to start and has not been told to forget. */
+  records(): readonly ShardRecord[] {
+    const shards = join(this.folder, "data/agent/shards");
+    let names: readonly string[];
+    try {
+      names = readdirSync(shards).filter((name) => name.endsWith(".json"));
+    } catch {
+      return [];
+    }
+    return names.flatMap((name) => {
+      try {
+        return [shardRecord.parse(JSON.parse(readFileSync(join(shards, name), "utf8")))];
+      } catch {
+        return []; // Forgotten, or being written, since the folder was read.
+      }
+    });
+  }
+
+  /** Processes of engines that have not ended, by replica. */
+  engines(): ReadonlyMap<string, number> {
+    return new Map(
+      this.records().flatMap(({ start, main, ended }) =>
+        main === null || ended !== null ? [] : [[start.replicaId, main.pid] as const],
+      ),
+    );
+  }
+
+  /** Epochs that it obeyed, in order. */
+  epochs(): readonly number[] {
+    return [...this.log.matchAll(/"op":"lead\.followed"[^\n]*"epoch":(\d+)/g)].map(([, epoch]) => Number(epoch));
+  }
+
+  async end(): Promise<void> {
+    await this.kill();
+    for (const pid of this.engines().values()) endGroup(pid);
+  }
+}
+
+function endGroup(pid: number): void {
+  try {
+    process.kill(-pid, "SIGKILL");
+  } catch {
+    // It had ended by itself.
+  }
+}
+
+/** Control planes in this process, agents and engines as processes. */
 export class LiveWorld implements AsyncDisposable {
   readonly folder: string;
-  readonly controls: TestControl[] = [];
-  readonly #running = new Map<string, Agent>();
-  readonly #undo: (() => Promise<void>)[] = [];
+  readonly agents: LiveAgent[] = [];
+  control!: TestControl;
+  readonly #section: Partial<ControlSection>;
 
-  static async start(control: Partial<ControlSection> = QUICK): Promise<LiveWorld> {
-    const world = new LiveWorld(await mkdtemp(join(tmpdir(), "yardmaster-live-")));
-    await world.addControl({ control });
-    await eventually(
-      "the lead",
-      () => world.control.plane.leading,
-      (leading) => leading,
-    );
+  static async start(section: Partial<ControlSection> = QUICK): Promise<LiveWorld> {
+    const world = new LiveWorld(await mkdtemp(join(tmpdir(), "yardmaster-live-")), section);
+    await world.startControl();
     return world;
   }
 
-  private constructor(folder: string) {
+  private constructor(folder: string, section: Partial<ControlSection>) {
     this.folder = folder;
+    this.#section = section;
   }
 
-  get control(): TestControl {
-    const [first] = this.controls;
-    if (first === undefined) throw new Error("there is no control plane");
-    return first;
+  get dataDir(): string {
+    return join(this.folder, "control");
   }
 
-  async addControl(options: Parameters<typeof startTestControl>[0]): Promise<TestControl> {
-    const control = await startTestControl({
-      dataDir: join(this.folder, `control-${this.controls.length}`),
-      ...options,
+  /** Under the address that it had before, if it had one. */
+  async startControl(): Promise<void> {
+    const before: TestControl | undefined = this.control;
+    this.control = await startTestControl({
+      dataDir: this.dataDir,
+      control: this.#section,
+      ...(before === undefined ? {} : { listen: new URL(before.url).host }),
     });
-    this.controls.push(control);
-    return control;
+    await eventually(
+      "the lead",
+      () => this.control.plane.leading,
+      (leading) => leading,
+    );
+  }
+
+  async stopControl(): Promise<void> {
+    await this.control[Symbol.asyncDispose]();
   }
 
   /** Enrolled by a token, and started. */
   async addAgent(name: string, over: Partial<AgentSection> = {}): Promise<LiveAgent> {
-    const { body } = await this.control.ask<{ token: string }>("POST", "/v1/enrolment-tokens", {
-      body: JSON.stringify({ node: name }),
-    });
-    const first = engineBlock();
     const folder = join(this.folder, name);
-    let text = "";
-    const section: Partial<AgentSection> = {
+    const first = engineBlock();
+    const agent = new LiveAgent(name, folder, await tokenFor(this.control, name), {
       name,
-      control: this.controls.map(({ url }) => url.replace("http", "ws")) as [string],
+      control: [this.control.url.replace("http", "ws")],
       weights_dir: join(folder, "weights"),
       engine_ports: `${first}-${first + PORTS - 1}`,
       nvidia_smi: "/nowhere/nvidia-smi",
       ...over,
-    };
-    const agent: LiveAgent = {
-      name,
-      folder,
-      log: () => text,
-      start: async () => {
-        const started = await Agent.start({
-          settings: resolveAgent(agentSection.parse(section), name),
-          folder: join(folder, "agent"),
-          clock: systemClock,
-          random: seededRandom(1),
-          log: new BatchedLogger({
-            clock: systemClock,
-            sink: { write: (line) => (text += line) },
-            level: "debug",
-            format: "json",
-          }),
-          env: { PATH: process.env["PATH"], HOME: folder, NODE_OPTIONS: "--no-warnings" },
-          version: "test",
-          token: new Secret(body.token),
-          self: [YARDMASTER],
-        });
-        this.#running.set(name, started);
-      },
-      stop: async () => {
-        await this.#running.get(name)?.stop({ engines: "leave" }, never);
-        this.#running.delete(name);
-      },
-    };
-    this.#undo.push(async () => {
-      // Whatever an agent left behind is ended by its next one.
-      if (!this.#running.has(name)) await agent.start();
-      await this.#running.get(name)?.stop({ engines: "stop" }, never);
     });
+    this.agents.push(agent);
     await agent.start();
+    await this.untilNodes(`${name} is ready`, (nodes) =>
+      nodes.some((node) => node.name === name && node.state === "ready"),
+    );
     return agent;
   }
 
@@ -145,6 +207,10 @@ export class LiveWorld implements AsyncDisposable {
 
   async nodes(): Promise<readonly NodeAnswer[]> {
     return (await this.control.ask<{ nodes: NodeAnswer[] }>("GET", "/v1/nodes")).body.nodes;
+  }
+
+  async events(kind: string): Promise<readonly StoredEvent[]> {
+    return (await this.control.ask<{ events: StoredEvent[] }>("GET", `/v1/events?limit=1000&kind=${kind}`)).body.events;
   }
 
   untilReplicas(
@@ -163,9 +229,17 @@ export class LiveWorld implements AsyncDisposable {
     return eventually(what, () => this.nodes(), accept, ms);
   }
 
+  /** Processes of all engines that run, by replica. */
+  engines(): ReadonlyMap<string, number> {
+    return new Map(this.agents.flatMap((agent) => [...agent.engines()]));
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const undo of this.#undo.toReversed()) await undo();
-    for (const control of this.controls) await control[Symbol.asyncDispose]();
+    await this.stopControl();
+    for (const agent of this.agents) await agent.end();
     await rm(this.folder, { recursive: true, force: true, maxRetries: 5 });
   }
 }
+
+export const allReady = (replicas: readonly ReplicaAnswer[], count: number): boolean =>
+  replicas.length === count && replicas.every(({ state }) => state === "ready");

@@ -51,9 +51,11 @@ const apiKey = (role: Role): ApiKey => ({
 export async function startTestControl(
   options: Partial<Pick<ControlPlaneOptions, "makeView" | "databaseUrl" | "dataDir">> & {
     readonly control?: Partial<ControlSection>;
+    /** Absent: a free port. */
+    readonly listen?: string;
   } = {},
 ): Promise<TestControl> {
-  const { control, dataDir: given, ...rest } = options;
+  const { control, listen = "127.0.0.1:0", dataDir: given, ...rest } = options;
   const dataDir = given ?? (await mkdtemp(join(tmpdir(), "yardmaster-control-")));
   const logLines: string[] = [];
   const log = new BatchedLogger({
@@ -63,7 +65,7 @@ export async function startTestControl(
     format: "json",
   });
   const plane = await ControlPlane.start({
-    settings: resolveControl(controlSection.parse(control ?? {}), "127.0.0.1:0"),
+    settings: resolveControl(controlSection.parse(control ?? {}), listen),
     auth: { mode: "keys", allowInsecure: false, keys: ROLES.map(apiKey) },
     sessionKeys: [],
     dataDir,
