@@ -1,3 +1,5 @@
+import { isFieldText } from "./field-text.ts";
+
 /** How a body goes out behind its head. */
 export type AnswerFraming =
   | { readonly kind: "length"; readonly bytes: number }
@@ -6,9 +8,6 @@ export type AnswerFraming =
   | { readonly kind: "close" }
   /** No body follows, whatever the headers say. */
   | { readonly kind: "none" };
-
-/** Of the header values that can be sent: visible text and blanks, no control that would end a line. */
-const SENDABLE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
 /**
  * The status line and headers of an answer, with the blank line behind them, in Latin-1. `headers` is a flat list without
@@ -25,7 +24,7 @@ export function renderAnswerHead(
   let text = statusLine;
   for (let i = 0; i + 1 < headers.length; i += 2) {
     const value = headers[i + 1]!;
-    if (!SENDABLE.test(value)) throw new TypeError(`the value of the header ${headers[i]} can't be sent`);
+    if (!isFieldText(value)) throw new TypeError(`the value of the header ${headers[i]} can't be sent`);
     text += `${headers[i]}: ${value}\r\n`;
   }
   if (framing.kind === "length") text += `Content-Length: ${framing.bytes}\r\n`;

@@ -1,3 +1,6 @@
+import { isFieldText } from "./field-text.ts";
+import { headerTraits } from "./header-traits.ts";
+
 /**
  * Which headers go from the client to an engine and back. Header lists are flat (name, value, …), as `rawHeaders` gives
  * them, and keep their order and their repeats.
@@ -31,78 +34,17 @@ export interface ResponseForwarding {
   readonly keepContentLength: boolean;
 }
 
-const HOP_BY_HOP = [
-  "connection",
-  "keep-alive",
-  "te",
-  "trailer",
-  "transfer-encoding",
-  "upgrade",
-  "proxy-connection",
-  "proxy-authorization",
-  "proxy-authenticate",
-  "proxy-authentication-info",
-];
-const REQUEST_STAYS = new Set([
-  ...HOP_BY_HOP,
-  "host",
-  "content-length",
-  "expect",
-  "authorization",
-  "cookie",
-  "cookie2",
-  "x-api-key",
-  "api-key",
-  "ocp-apim-subscription-key",
-  "forwarded",
-  "x-real-ip",
-  "x-request-id",
-  "x-request-timeout-ms",
-]);
-const ENGINE_TAKES = new Set([
-  "accept",
-  "accept-encoding",
-  "accept-language",
-  "content-type",
-  "content-encoding",
-  "user-agent",
-  "via",
-  "anthropic-version",
-  "anthropic-beta",
-  "openai-beta",
-  "traceparent",
-  "tracestate",
-  "x-session-id",
-]);
-const RESPONSE_STAYS = new Set([...HOP_BY_HOP, "server", "date", "via", "x-powered-by", "x-request-id"]);
-const ENGINE_RESPONSE_STAYS = new Set([
-  "set-cookie",
-  "set-cookie2",
-  "location",
-  "content-location",
-  "alt-svc",
-  "strict-transport-security",
-]);
-
-const staysHere = (name: string): boolean =>
-  REQUEST_STAYS.has(name) ||
-  name.startsWith("x-forwarded-") ||
-  name.startsWith("x-yardmaster-") ||
-  name.startsWith("proxy-");
-const engineTakes = (name: string, extra: ReadonlySet<string>): boolean =>
-  ENGINE_TAKES.has(name) || name.startsWith("x-stainless-") || extra.has(name);
-
 /** The client's headers as the engine gets them, complete but for the body's length. */
 export function forwardRequestHeaders(raw: readonly string[], options: RequestForwarding): string[] {
   const named = namedByConnection(raw);
   const out: string[] = ["host", options.host];
   let offersEncoding = false;
   for (let i = 0; i < raw.length; i += 2) {
-    const name = raw[i]!.toLowerCase();
-    if (options.mode === "engine" && !engineTakes(name, options.extra)) continue;
-    if (staysHere(name) || named?.has(name) === true || (name === "traceparent" && options.traceparent !== undefined))
-      continue;
-    if (name === "accept-encoding") {
+    const { lower, requestStays, engineTakes } = headerTraits(raw[i]!);
+    if (requestStays || named?.has(lower) === true) continue;
+    if (options.mode === "engine" && !engineTakes && !options.extra.has(lower)) continue;
+    if (lower === "traceparent" && options.traceparent !== undefined) continue;
+    if (lower === "accept-encoding") {
       if (options.plainAnswer === true) continue;
       offersEncoding = true;
     }
@@ -134,21 +76,15 @@ export function forwardResponseHeaders(raw: readonly string[], options: Response
   let buffering = false;
   let caching = false;
   for (let i = 0; i < raw.length; i += 2) {
-    const name = raw[i]!.toLowerCase();
+    const { lower, responseStays, engineResponseStays, isToken } = headerTraits(raw[i]!);
     const value = raw[i + 1]!;
-    if (
-      RESPONSE_STAYS.has(name) ||
-      name.startsWith("x-yardmaster-") ||
-      name.startsWith("proxy-") ||
-      named?.has(name) === true
-    )
-      continue;
-    if (name === "content-length" && !options.keepContentLength) continue;
-    if (options.mode === "engine" && (ENGINE_RESPONSE_STAYS.has(name) || name.startsWith("access-control-"))) continue;
-    if (!isSendable(name, value)) continue;
-    if (name === "content-type" && /^text\/event-stream[ \t]*(?:;|$)/i.test(value)) eventStream = true;
-    if (name === "x-accel-buffering") buffering = true;
-    if (name === "cache-control") caching = true;
+    if (responseStays || named?.has(lower) === true) continue;
+    if (lower === "content-length" && !options.keepContentLength) continue;
+    if (options.mode === "engine" && engineResponseStays) continue;
+    if (!isToken || !isFieldText(value)) continue;
+    if (lower === "content-type" && /^text\/event-stream[ \t]*(?:;|$)/i.test(value)) eventStream = true;
+    if (lower === "x-accel-buffering") buffering = true;
+    if (lower === "cache-control") caching = true;
     out.push(raw[i]!, value);
   }
   if (eventStream && !buffering) out.push("x-accel-buffering", "no");
@@ -160,36 +96,12 @@ export function forwardResponseHeaders(raw: readonly string[], options: Response
 export function forwardTrailers(raw: readonly string[]): string[] {
   const out: string[] = [];
   for (let i = 0; i < raw.length; i += 2) {
-    const name = raw[i]!.toLowerCase();
-    if (
-      RESPONSE_STAYS.has(name) ||
-      TRAILER_NEVER.has(name) ||
-      name.startsWith("x-yardmaster-") ||
-      name.startsWith("proxy-")
-    )
-      continue;
-    if (isSendable(name, raw[i + 1]!)) out.push(raw[i]!, raw[i + 1]!);
+    const { responseStays, trailerNever, isToken } = headerTraits(raw[i]!);
+    if (responseStays || trailerNever) continue;
+    if (isToken && isFieldText(raw[i + 1]!)) out.push(raw[i]!, raw[i + 1]!);
   }
   return out;
 }
-
-const TRAILER_NEVER = new Set([
-  "content-length",
-  "content-type",
-  "content-encoding",
-  "content-range",
-  "cache-control",
-  "set-cookie",
-  "location",
-  "authorization",
-  "www-authenticate",
-  "host",
-  "expires",
-  "vary",
-]);
-
-const isSendable = (name: string, value: string): boolean =>
-  /^[!#$%&'*+.^_`|~0-9a-z-]+$/.test(name) && /^[\t\x20-\x7e\x80-\xff]*$/.test(value);
 
 /** Names that `Connection` gives for this hop only, in lower case; `undefined` in the common case that there are none. */
 function namedByConnection(raw: readonly string[]): Set<string> | undefined {

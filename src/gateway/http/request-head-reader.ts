@@ -1,10 +1,14 @@
 import { METHODS } from "node:http";
 import { CR, FieldReader, HTTP_1, INCOMPLETE, IS_TOKEN, SP } from "../upstream/field-reader.ts";
 import { CONNECTION, EXPECT, TRANSFER_ENCODING, UPGRADE } from "../upstream/header-names.ts";
+import { TextTable } from "../upstream/text-table.ts";
 
 export const HEADER_BYTES_MAX = 16 * 1024;
 const LF = 10;
 const SLASH = 47;
+const QUESTION_MARK = 63;
+/** Methods, and targets without a query, which may hold a secret. */
+const lineTexts = new TextTable();
 const METHOD_CHARS_MAX = 20;
 const KNOWN_METHODS: ReadonlySet<string> = new Set(METHODS);
 /** "HTTP/1.1" and its CR LF. */
@@ -22,6 +26,7 @@ export class RequestHeadReader extends FieldReader {
   unknownMethod = false;
   #connectionUpgrades = false;
   #namesProtocol = false;
+  #hasQuery = false;
 
   constructor() {
     super(HEADER_BYTES_MAX);
@@ -55,7 +60,9 @@ export class RequestHeadReader extends FieldReader {
     if (bytes[pos] !== SP || methodEnd === start) return this.fail("the request line does not begin with a method");
     while (pos < end && bytes[pos] === SP) pos += 1;
     const targetStart = pos;
-    while (pos < end && isVisible(bytes[pos] as number)) pos += 1;
+    let hasQuery = false;
+    for (; pos < end && isVisible(bytes[pos] as number); pos += 1) if (bytes[pos] === QUESTION_MARK) hasQuery = true;
+    this.#hasQuery = hasQuery;
     const targetEnd = pos;
     if (pos === end) return INCOMPLETE;
     if (bytes[pos] !== SP || targetEnd === targetStart) return this.fail("the request target is malformed");
@@ -83,12 +90,14 @@ export class RequestHeadReader extends FieldReader {
     if (minor !== 0 && minor !== 1) return this.fail("the HTTP version is neither 1.0 nor 1.1");
     const next = this.lineEnd(bytes, versionStart + HTTP_1.length + 1, end);
     if (next < 0) return next;
-    this.method = bytes.toString("latin1", start, methodEnd);
+    this.method = lineTexts.read(bytes, start, methodEnd);
     if (!KNOWN_METHODS.has(this.method)) {
       this.unknownMethod = bytes[targetStart] === SLASH && /^[A-Za-z]+$/.test(this.method);
       return this.fail("the method is unknown");
     }
-    this.target = bytes.toString("latin1", targetStart, targetEnd);
+    this.target = this.#hasQuery
+      ? bytes.toString("latin1", targetStart, targetEnd)
+      : lineTexts.read(bytes, targetStart, targetEnd);
     this.minor = minor;
     this.wantsStart = false;
     return next;

@@ -1,4 +1,5 @@
 import { CONNECTION, CONTENT_LENGTH, internHeaderName, OTHER, TRANSFER_ENCODING } from "./header-names.ts";
+import { TextTable } from "./text-table.ts";
 
 export const HEAD_BYTES_MAX = 65_536;
 const TRAILER_BYTES_MAX = 8_192;
@@ -13,6 +14,7 @@ const COLON = 58;
 export const INCOMPLETE = -1;
 export const FAULT = -2;
 const NO_FIELDS: readonly string[] = [];
+const repeated = new TextTable();
 
 // tchar of RFC 9110, and what a field value or a reason may hold (no controls but HTAB).
 export const IS_TOKEN = new Uint8Array(256);
@@ -212,7 +214,9 @@ export abstract class FieldReader {
       return false;
     }
     const name = internHeaderName(bytes, start, nameEnd, hash);
-    const value = bytes.toString("latin1", valueStart, valueEnd);
+    const value = name.repeats
+      ? repeated.read(bytes, valueStart, valueEnd)
+      : bytes.toString("latin1", valueStart, valueEnd);
     this.fields.push(name.text, value);
     if (name.kind !== OTHER && this.#inHead) this.#takeFraming(name.kind, value);
     return this.fault === undefined;

@@ -1,13 +1,11 @@
+import { isFieldText } from "../../decide/http/field-text.ts";
+import { CONTENT_LENGTH, headerTraits, TRANSFER_ENCODING } from "../../decide/http/header-traits.ts";
 import type { UpstreamRequest } from "./port.ts";
 
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 // Visible ASCII and raw bytes above it; no blank, which would end the target.
 const TARGET = /^[\x21-\x7e\x80-\xff]+$/;
-const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
-const FRAMING = /^(?:content-length|transfer-encoding)$/i;
-// Names found in order before; callers send the same few, and nothing a caller sends can make the set grow for ever.
-const SENDABLE_MAX = 512;
-const sendable = new Set<string>();
+const FRAMING = CONTENT_LENGTH | TRANSFER_ENCODING;
 
 export type RequestHead =
   | { readonly kind: "head"; readonly text: string }
@@ -26,12 +24,10 @@ export function buildRequestHead(request: UpstreamRequest): RequestHead {
   for (let i = 0; i + 1 < headers.length; i += 2) {
     const name = headers[i] as string;
     const value = headers[i + 1] as string;
-    if (!sendable.has(name)) {
-      if (!TOKEN.test(name)) return refused("a header name cannot be sent");
-      if (FRAMING.test(name)) return refused(`${name} is the client's to set`);
-      if (sendable.size < SENDABLE_MAX && name.length <= 64) sendable.add(name);
-    }
-    if (!VALUE.test(value)) return refused(`the value of ${name} cannot be sent`);
+    const { isToken, once } = headerTraits(name);
+    if (!isToken) return refused("a header name cannot be sent");
+    if ((once & FRAMING) !== 0) return refused(`${name} is the client's to set`);
+    if (!isFieldText(value)) return refused(`the value of ${name} cannot be sent`);
     text += `${name}: ${value}\r\n`;
   }
   if (bodyBytes !== undefined) text += `Content-Length: ${bodyBytes}\r\n`;
