@@ -15,6 +15,9 @@ const NEVER = new Set(["TRACE", "CONNECT"]);
 
 const takes = (route: TableRoute, method: string): boolean => route.methods === "any" || route.methods.includes(method);
 
+const withNames = (known: Set<string> | undefined, names: readonly string[]): Set<string> =>
+  new Set([...(known ?? []), ...names]);
+
 /** One table drives dispatch and permission: what is not in it does not exist. An exact path goes before a pattern. */
 export class RouteTable<R extends TableRoute> {
   readonly #exact = new Map<string, R[]>();
@@ -31,10 +34,10 @@ export class RouteTable<R extends TableRoute> {
 
   match(method: string, path: string): RouteMatch<R> {
     const routes = this.#exact.get(path);
-    const allow = new Set<string>();
+    let allow: Set<string> | undefined;
     for (const route of routes ?? []) {
       if (takes(route, method)) return { kind: "route", route, rest: "" };
-      if (route.methods !== "any") for (const name of route.methods) allow.add(name);
+      if (route.methods !== "any") allow = withNames(allow, route.methods);
     }
     if (routes === undefined) {
       for (const { prefix, suffix, route } of this.#patterns) {
@@ -42,10 +45,11 @@ export class RouteTable<R extends TableRoute> {
         if (!fits) continue;
         if (takes(route, method) && !NEVER.has(method))
           return { kind: "route", route, rest: path.slice(prefix.length, path.length - suffix.length) };
-        if (route.methods !== "any") for (const name of route.methods) allow.add(name);
+        if (route.methods !== "any") allow = withNames(allow, route.methods);
       }
     }
-    if (allow.size > 0 || routes !== undefined) return { kind: "methodNotAllowed", allow: [...allow].join(", ") };
+    if (allow !== undefined || routes !== undefined)
+      return { kind: "methodNotAllowed", allow: [...(allow ?? [])].join(", ") };
     return { kind: "unknown" };
   }
 }

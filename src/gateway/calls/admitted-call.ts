@@ -79,7 +79,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   readonly #tries: CallTries;
   readonly #clock: CallClock;
   readonly #hold: SlotHold;
-  #request: PreparedRequest;
+  readonly #request: PreparedRequest;
   #phase: "waiting" | "running" | "over" = "waiting";
   #attempt: Attempt | null = null;
   #usage: TokenUsage | null = null;
@@ -126,7 +126,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.writer = this.#answer.writer;
     this.#hold = new SlotHold(upstream, this, this.id, request.wantsStream);
     this.askedAt = now;
-    this.#clock = new CallClock(deps, upstream, request.deadline, (limit) => this.#onLimit(limit));
+    this.#clock = new CallClock(deps, upstream, request.deadline, now, (limit) => this.#onLimit(limit));
     this.dispatchedAt = now;
   }
 
@@ -454,7 +454,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
 
   #freeBody(): void {
     this.#request.memory.free(this.#attempt?.exchange?.requestTaken === true); // Tries before it are torn down.
-    this.#request = { ...this.#request, chunks: [] };
+    this.#request.chunks = [];
   }
 
   // Time

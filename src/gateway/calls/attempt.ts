@@ -86,7 +86,8 @@ export class Attempt implements UpstreamHandler {
   /** The client takes over the engine's framing: what is held stands in chunks. */
   #framed = false;
   #heldSpans: (readonly number[])[] = [];
-  readonly #gate = new FirstEventGate();
+  /** Of an event stream whose first event is not known yet. */
+  #gate: FirstEventGate | null = null;
   #watcher: StreamWatcher | null = null;
   #filter: UsageFilter | null = null;
   /** Of a large JSON answer. */
@@ -309,8 +310,9 @@ export class Attempt implements UpstreamHandler {
     this.#held.push(bytes);
     this.#heldSpans.push(spans);
     this.#heldBytes += bytes.length;
+    const gate = (this.#gate ??= new FirstEventGate());
     for (let i = 0; i + 1 < spans.length; i += 2) {
-      const seen = this.#gate.push(bytes, spans[i] ?? 0, spans[i + 1] ?? 0);
+      const seen = gate.push(bytes, spans[i] ?? 0, spans[i + 1] ?? 0);
       if (seen.kind === "more" || (seen.kind === "commentsOnly" && i + 3 < spans.length)) continue;
       this.#judge(seen);
       return;
@@ -347,6 +349,7 @@ export class Attempt implements UpstreamHandler {
       return;
     }
     this.#mode = "events";
+    this.#gate = null;
     this.#watcher = new StreamWatcher();
     const held = this.#held;
     const spans = this.#heldSpans;

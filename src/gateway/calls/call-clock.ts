@@ -23,6 +23,7 @@ export class CallClock implements CallTimes {
     { clock, wheel }: { readonly clock: Clock; readonly wheel: TimerWheel },
     upstream: Upstream,
     deadline: MonoMs | undefined,
+    now: MonoMs,
     onLimit: (limit: CallLimit) => void,
   ) {
     this.#clock = clock;
@@ -30,7 +31,7 @@ export class CallClock implements CallTimes {
     this.#upstream = upstream;
     this.deadline = deadline;
     this.#onLimit = onLimit;
-    this.startedAt = clock.mono();
+    this.startedAt = now;
   }
 
   /** The call has its slot. */

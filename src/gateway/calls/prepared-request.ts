@@ -11,7 +11,8 @@ export interface PreparedRequest {
   /** Path and query as the engine will be asked, before the adapter's own mapping. */
   readonly path: string;
   readonly query: string;
-  readonly chunks: readonly Buffer[];
+  /** Emptied when the body can't be needed any more: the call may go on for an hour. */
+  chunks: readonly Buffer[];
   /** Undefined: no body at all. */
   readonly bytes: number | undefined;
   readonly wantsStream: boolean;

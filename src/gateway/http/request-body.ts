@@ -1,4 +1,5 @@
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
+import { parseContentLength } from "../../decide/http/content-length.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import type { Deadline, TimerWheel } from "../../kernel/timer-wheel.ts";
@@ -12,7 +13,7 @@ export type BodyLength = number | "unknown" | "none";
 export function bodyLength(rawHeaders: readonly string[]): BodyLength {
   if (headerValue(rawHeaders, "transfer-encoding") !== undefined) return "unknown";
   const length = headerValue(rawHeaders, "content-length");
-  return length === undefined ? "none" : Number(length);
+  return length === undefined ? "none" : parseContentLength(length);
 }
 
 export type BodyEnd =

@@ -1,4 +1,5 @@
 import { CONNECTION, CONTENT_LENGTH, internHeaderName, OTHER, TRANSFER_ENCODING } from "./header-names.ts";
+import { parseContentLength } from "../../decide/http/content-length.ts";
 import { TextTable } from "./text-table.ts";
 
 export const HEAD_BYTES_MAX = 65_536;
@@ -225,11 +226,7 @@ export abstract class FieldReader {
   #takeFraming(kind: number, value: string): void {
     switch (kind) {
       case CONTENT_LENGTH:
-        if (this.contentLength !== -1) this.fault = "more than one Content-Length";
-        else if (!/^[0-9]{1,16}$/.test(value) || Number(value) > Number.MAX_SAFE_INTEGER)
-          this.fault = "Content-Length is not a number";
-        else if (this.chunked) this.fault = "Content-Length together with Transfer-Encoding";
-        else this.contentLength = Number(value);
+        this.#takeContentLength(value);
         return;
       case TRANSFER_ENCODING:
         if (this.chunked || value.toLowerCase() !== "chunked") this.fault = "Transfer-Encoding is not exactly chunked";
@@ -246,6 +243,14 @@ export abstract class FieldReader {
       default:
         this.takeSpecial(kind, value);
     }
+  }
+
+  #takeContentLength(value: string): void {
+    const bytes = parseContentLength(value);
+    if (this.contentLength !== -1) this.fault = "more than one Content-Length";
+    else if (bytes < 0) this.fault = "Content-Length is not a number";
+    else if (this.chunked) this.fault = "Content-Length together with Transfer-Encoding";
+    else this.contentLength = bytes;
   }
 
   protected lineEnd(bytes: Buffer, pos: number, end: number): number {

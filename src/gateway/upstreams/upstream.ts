@@ -258,7 +258,7 @@ export class Upstream implements Room {
   /** From booked to running. */
   enterEndpoint(endpoint: Endpoint, call: RunningCall): void {
     endpoint.booked -= 1;
-    endpoint.addRunning(call, this.#deps.clock.mono());
+    endpoint.addRunning(call, call.dispatchedAt);
   }
 
   leaveEndpoint(endpoint: Endpoint, call: RunningCall): void {
@@ -362,7 +362,7 @@ export class Upstream implements Room {
 
   /** What each endpoint would get for a request now; for `/health`. */
   explain(model: string): { readonly scores: readonly unknown[]; readonly excluded: readonly Exclusion[] } {
-    const outcome = this.#choose(model, NONE_TRIED, true);
+    const outcome = this.#choose(model, NONE_TRIED, this.#deps.clock.mono(), true);
     return outcome.kind === "chosen"
       ? { scores: outcome.scores ?? [], excluded: [] }
       : { scores: [], excluded: outcome.why };
@@ -393,29 +393,29 @@ export class Upstream implements Room {
   }
 
   #pick(seeker: SlotSeeker, tried: ReadonlySet<string>, mayTake: (endpoint: Endpoint) => boolean): Endpoint | null {
-    const outcome = this.#choose(seeker.model, tried, seeker.wantsChoice, mayTake);
+    const now = this.#deps.clock.mono();
+    const outcome = this.#choose(seeker.model, tried, now, seeker.wantsChoice, mayTake);
     if (seeker.wantsChoice) seeker.choice = outcome;
     if (outcome.kind === "none") return null;
     const endpoint = this.endpoints.find((candidate) => candidate.id === outcome.id) ?? null;
     if (endpoint === null) return null;
     this.#cursor += 1;
     endpoint.booked += 1;
-    if (endpoint.breaker.beginProbe(this.#deps.clock.mono())) endpoint.probe = seeker;
+    if (endpoint.breaker.beginProbe(now)) endpoint.probe = seeker;
     return endpoint;
   }
 
   #choose(
     model: string,
     tried: ReadonlySet<string>,
+    now: MonoMs,
     explain: boolean,
     mayTake: (endpoint: Endpoint) => boolean = ANY,
   ): EndpointChoice {
-    const now = this.#deps.clock.mono();
     const listed = this.#modelIsListed(model);
     const open = mayTake === ANY ? this.endpoints : this.endpoints.filter(mayTake);
-    const views: EndpointView[] = open.map((endpoint) => endpoint.view(now, model, listed));
     return chooseEndpoint({
-      endpoints: views,
+      endpoints: open.map((endpoint) => endpoint.view(now, model, listed)),
       policy: this.settings.routing.policy,
       exclude: tried,
       cursor: this.#cursor,
