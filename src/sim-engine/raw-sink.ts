@@ -1,6 +1,7 @@
-import { STATUS_CODES, type IncomingMessage } from "node:http";
+import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { Clock } from "../kernel/clock.ts";
+import { STATUS_CODES } from "../kernel/node-builtins.ts";
 import type { SimAction } from "./script.ts";
 import type { HeaderList, LostBy, Sink } from "./sink.ts";
 

@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { serveAdmin } from "./admin.ts";
 import { EngineCore } from "./engine-core.ts";
@@ -8,6 +8,7 @@ import { KEEP_ALIVE_MS, type SimEngineOptions } from "./options.ts";
 import { RequestHandler } from "./request-handler.ts";
 import type { Json } from "./json.ts";
 import { parseRules, type SimRule } from "./script.ts";
+import { createServer } from "../kernel/node-builtins.ts";
 
 export type { SimEngineOptions } from "./options.ts";
 export type { LedgerEntry, LedgerView, SimLedger } from "./ledger.ts";

@@ -1,7 +1,7 @@
-import { request } from "node:http";
 import type { Probe } from "../../decide/agent/launch/launch-plan.ts";
 import type { HealthStage } from "../../decide/agent/start-progress.ts";
 import type { Clock } from "../../kernel/clock.ts";
+import { request } from "../../kernel/node-builtins.ts";
 import type { Secret } from "../../kernel/secret.ts";
 
 /** Asks an engine on this node: for its health, and for one tiny inference. */

@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { readCredential } from "../../access/credentials.ts";
 import type { KeyRing } from "../../access/key-ring.ts";
@@ -10,6 +10,7 @@ import type { Clock } from "../../kernel/clock.ts";
 import { hasErrorCode, messageOf, YardmasterError } from "../../kernel/errors.ts";
 import { requestIds } from "../../kernel/ids.ts";
 import type { Logger } from "../../kernel/log.ts";
+import { createServer } from "../../kernel/node-builtins.ts";
 import { type Answer, refuse, Refusal, send } from "./answer.ts";
 import { API_TABLE, type ApiRoute } from "./routes.ts";
 

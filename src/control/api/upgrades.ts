@@ -1,4 +1,4 @@
-import { type IncomingMessage, type Server, STATUS_CODES } from "node:http";
+import type { IncomingMessage, Server } from "node:http";
 import type { Duplex } from "node:stream";
 import { readCredential } from "../../access/credentials.ts";
 import { renderErrorBody } from "../../contract/error-body.ts";
@@ -6,6 +6,7 @@ import { checkRequestHeaders } from "../../decide/http/header-rules.ts";
 import { canonicalPath } from "../../decide/http/request-line.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import { Secret } from "../../kernel/secret.ts";
+import { STATUS_CODES } from "../../kernel/node-builtins.ts";
 
 /** A request to go on with another protocol. Nothing has been written yet. */
 export interface Upgrade {

@@ -1,6 +1,7 @@
-import { Worker } from "node:worker_threads";
+import type { Worker } from "node:worker_threads";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import { messageOf, YardmasterError } from "../../kernel/errors.ts";
+import { startThread } from "../../kernel/start-thread.ts";
 import {
   type SqlDriver,
   type SqlRow,
@@ -54,9 +55,7 @@ class Connection {
   }
 
   static async open(data: SqliteWorkerData, clock: Clock): Promise<Connection> {
-    // From source the file is TypeScript, built it is JavaScript, with the same ending as this one.
-    const file = new URL(`./sqlite-worker${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url);
-    const worker = new Worker(file, { workerData: data, env: {}, execArgv: [], name: "store" });
+    const worker = startThread("sqlite-worker", import.meta.url, { name: "store", workerData: data });
     const reply = await new Promise<SqliteReply>((resolve, reject) => {
       const over = new StoreFault(`${data.path}: not open within ${OPEN_MS_MAX} ms`, { applied: "no" });
       const timer = clock.after(OPEN_MS_MAX, () => reject(over));

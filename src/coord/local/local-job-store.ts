@@ -1,9 +1,10 @@
-import { Worker } from "node:worker_threads";
+import type { Worker } from "node:worker_threads";
 import type { JobPart, JobRecord } from "../../contract/job.ts";
 import type { JobAsk } from "../../decide/jobs/new-job.ts";
 import type { ClaimWish } from "../../decide/jobs/plan-claims.ts";
 import type { JobEvent } from "../../decide/jobs/step-job.ts";
 import type { Clock } from "../../kernel/clock.ts";
+import { startThread } from "../../kernel/start-thread.ts";
 import {
   type ChangeOutcome,
   type JobBlobs,
@@ -186,9 +187,8 @@ class LocalJobStore implements JobStore {
   #ensureWorker(): Worker {
     if (this.#worker !== undefined) return this.#worker;
     const { path, limits } = this.#options;
-    const file = new URL(`./job-worker${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url);
     const workerData: JobWorkerData = { path, limits };
-    const worker = new Worker(file, { workerData, env: {}, execArgv: [], name: "jobs" });
+    const worker = startThread("job-worker", import.meta.url, { name: "jobs", workerData });
     worker.on("message", (reply: JobReply) => this.#onReply(reply));
     worker.on("error", (error) => this.#onWorkerEnd(worker, error instanceof Error ? error.message : String(error)));
     worker.on("exit", () => this.#onWorkerEnd(worker, "its thread ended"));

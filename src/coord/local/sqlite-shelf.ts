@@ -1,7 +1,8 @@
-import { Worker } from "node:worker_threads";
+import type { Worker } from "node:worker_threads";
 import { parseReply, renderReplyHead, replyBytes, type Reply } from "../../contract/reply.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
+import { startThread } from "../../kernel/start-thread.ts";
 import type { ReplyStoreStats } from "../reply-store.ts";
 import type { ReplyShelf, ShelvedReply } from "./local-replies.ts";
 import type { StoredRow } from "./reply-db.ts";
@@ -103,10 +104,8 @@ export class SqliteShelf implements ReplyShelf {
   #ensureWorker(): Worker {
     if (this.#worker !== undefined) return this.#worker;
     const { path, bytesMax } = this.#options;
-    // From source the file is TypeScript, built it is JavaScript, with the same ending as this one.
-    const file = new URL(`./reply-worker${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url);
     const workerData: ReplyWorkerData = { path, bytesMax };
-    const worker = new Worker(file, { workerData, env: {}, execArgv: [], name: "replies" });
+    const worker = startThread("reply-worker", import.meta.url, { name: "replies", workerData });
     worker.on("message", (answer: ReplyAnswer) => this.#onAnswer(answer));
     worker.on("error", (err) => this.#onWorkerEnd(worker, err instanceof Error ? err.message : String(err)));
     worker.on("exit", () => this.#onWorkerEnd(worker, "the thread ended"));

@@ -1,7 +1,8 @@
 import { randomBytes } from "node:crypto";
-import { Worker } from "node:worker_threads";
+import type { Worker } from "node:worker_threads";
 import type { AuditPage, AuditQuery } from "../../contract/audit-event.ts";
 import type { Timer } from "../../kernel/clock.ts";
+import { startThread } from "../../kernel/start-thread.ts";
 import type { AuditReply, AuditRequest, AuditWorkerData } from "./audit-messages.ts";
 import { rowOf } from "./audit-row.ts";
 import type { AuditSink } from "./audit-sink.ts";
@@ -93,10 +94,8 @@ class SqliteBackend implements AuditBackend {
     if (this.#worker !== undefined) return this.#worker;
     this.#startTimer.cancel();
     const { path, max } = this.#options;
-    // From source the file is TypeScript, built it is JavaScript, with the same ending as this one.
-    const file = new URL(`./audit-worker${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url);
     const workerData: AuditWorkerData = { path, max, runId: this.#runId };
-    const worker = new Worker(file, { workerData, env: {}, execArgv: [], name: "audit" });
+    const worker = startThread("audit-worker", import.meta.url, { name: "audit", workerData });
     worker.on("message", (reply: AuditReply) => this.#onReply(reply));
     worker.on("error", (err) => this.#onWorkerEnd(worker, err instanceof Error ? err.message : String(err)));
     worker.on("exit", () => this.#onWorkerEnd(worker, "the audit thread ended"));

@@ -1,9 +1,9 @@
-import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
 import { renderAnswerHead, saysClose, type AnswerFraming } from "../../decide/http/answer-head.ts";
 import { asChunk } from "./as-chunk.ts";
 import type { BodyReader, ClientReply, ClientRequest, WriteResult } from "./client-port.ts";
 import type { RequestHeadReader } from "./request-head-reader.ts";
+import { STATUS_CODES } from "../../kernel/node-builtins.ts";
 
 /** Up to this size copying a body behind its head costs less than a second piece in the system call. */
 const JOINED_BYTES_MAX = 16 * 1024;

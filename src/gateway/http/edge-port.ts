@@ -1,7 +1,7 @@
 import type { AddressInfo } from "node:net";
-import { STATUS_CODES } from "node:http";
 import { renderErrorBody } from "../../contract/error-body.ts";
 import { ERRORS, type ErrorCode } from "../../kernel/errors.ts";
+import { STATUS_CODES } from "../../kernel/node-builtins.ts";
 import type { ClientReply, ClientRequest } from "./client-port.ts";
 
 /** What a listening side tells of. */

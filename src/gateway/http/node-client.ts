@@ -1,7 +1,8 @@
-import { STATUS_CODES, type IncomingMessage, type ServerResponse } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { asChunk } from "./as-chunk.ts";
 import type { BodyReader, ClientReply, ClientRequest, WriteResult } from "./client-port.ts";
+import { STATUS_CODES } from "../../kernel/node-builtins.ts";
 
 /** Up to this size copying a body behind its head costs less than a second piece in the system call. */
 const JOINED_BYTES_MAX = 16 * 1024;

@@ -1,8 +1,9 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
+import { createServer } from "../../kernel/node-builtins.ts";
 import { headerValue } from "../calls/answer-headers.ts";
 import {
   DISCARDED_BYTES_MAX,

@@ -1,7 +1,7 @@
-import { METHODS } from "node:http";
 import { CR, FieldReader, HTTP_1, INCOMPLETE, IS_TOKEN, SP } from "../upstream/field-reader.ts";
 import { CONNECTION, EXPECT, TRANSFER_ENCODING, UPGRADE } from "../upstream/header-names.ts";
 import { TextTable } from "../upstream/text-table.ts";
+import { METHODS } from "../../kernel/node-builtins.ts";
 
 export const HEADER_BYTES_MAX = 16 * 1024;
 const LF = 10;

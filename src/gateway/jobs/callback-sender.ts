@@ -1,7 +1,6 @@
 import { createHmac, randomBytes } from "node:crypto";
 import { lookup as systemLookup } from "node:dns";
-import { request as httpRequest, type ClientRequest } from "node:http";
-import { request as httpsRequest } from "node:https";
+import type { ClientRequest } from "node:http";
 import type { LookupFunction } from "node:net";
 import type { JobSettings } from "../../contract/gateway-config.ts";
 import type { JobRecord } from "../../contract/job.ts";
@@ -14,6 +13,7 @@ import {
   type CallbackRules,
 } from "../../decide/jobs/judge-callback.ts";
 import type { Clock } from "../../kernel/clock.ts";
+import { loadHttps, request as httpRequest } from "../../kernel/node-builtins.ts";
 import type { Secret } from "../../kernel/secret.ts";
 import type { JobMetrics } from "../metrics/job-metrics.ts";
 
@@ -124,7 +124,7 @@ export class CallbackSender {
     if (verdict.kind === "refused") return Promise.resolve({ kind: "forbidden", why: verdict.why });
     return new Promise((resolve) => {
       const failed = (why: string): void => finish({ kind: "failed", why });
-      const request = (verdict.plain ? httpRequest : httpsRequest)(verdict.url, {
+      const request = (verdict.plain ? httpRequest : loadHttps().request)(verdict.url, {
         method: "POST",
         headers,
         agent: false,

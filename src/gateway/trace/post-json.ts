@@ -1,5 +1,4 @@
-import { request as httpRequest } from "node:http";
-import { request as httpsRequest } from "node:https";
+import { loadHttps, request as httpRequest } from "../../kernel/node-builtins.ts";
 
 export type PostOutcome =
   | {
@@ -15,7 +14,7 @@ const ANSWER_CHARS_MAX = 65_536;
 /** One POST on a connection of its own; never rejects. */
 export function postJson(url: URL, body: string, signal: AbortSignal): Promise<PostOutcome> {
   return new Promise((resolve) => {
-    const send = url.protocol === "https:" ? httpsRequest : httpRequest;
+    const send = url.protocol === "https:" ? loadHttps().request : httpRequest;
     const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(body) };
     const req = send(url, { method: "POST", headers, signal, agent: false }, (res) => {
       let text = "";

@@ -1,5 +1,5 @@
 import { connect as connectPlain, isIP, type LookupFunction, type Socket, type TcpNetConnectOpts } from "node:net";
-import { connect as connectTls } from "node:tls";
+import { loadTls } from "../../kernel/node-builtins.ts";
 import type { UpstreamTarget } from "./port.ts";
 
 /** Time for one address before the next is tried beside it; the engines are near. */
@@ -49,7 +49,7 @@ export function openSocket(target: UpstreamTarget, { ca, lookup: given }: Connec
     ...(onread === undefined ? {} : { onread }),
   };
   if (target.protocol === "http:") return connectPlain(options);
-  return connectTls({
+  return loadTls().connect({
     ...options,
     ALPNProtocols: ["http/1.1"],
     ...(isIP(target.hostname) === 0 ? { servername: target.hostname } : {}),

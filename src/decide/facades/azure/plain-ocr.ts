@@ -122,11 +122,19 @@ export function renderOperation(
   });
 }
 
-const segmenter = new Intl.Segmenter("en", { granularity: "grapheme" });
+// Made by the first text that needs it: its tables take a twentieth of a second to load.
+let segmenter: Intl.Segmenter | undefined;
 /** What may make one text element of several code points. Lines without any are counted a hundred times faster. */
 const JOINING =
   /[\p{M}\p{Cf}\p{Emoji_Modifier}\p{Regional_Indicator}\u1100-\u11ff\ua960-\ua97f\ud7b0-\ud7ff\r\u0d4e\u0e33\u0eb3\uff9e\uff9f\u{111c2}\u{111c3}\u{113d1}\u{1193f}\u{11941}\u{11a84}-\u{11a89}\u{11d46}\u{11f02}]/u;
 const ASTRAL = /[\ud800-\udfff]/;
+
+function textElements(line: string): number {
+  segmenter ??= new Intl.Segmenter("en", { granularity: "grapheme" });
+  let count = 0;
+  for (const _ of segmenter.segment(line)) count += 1;
+  return count;
+}
 
 /** How long a text is in the units that offsets count. */
 export function textLength(text: string, type: StringIndexType): number {
@@ -135,7 +143,7 @@ export function textLength(text: string, type: StringIndexType): number {
   let length = 0;
   for (const line of text.split(/(?<=\n)/)) {
     if (!JOINING.test(line)) length += codePoints(line);
-    else for (const _ of segmenter.segment(line)) length += 1;
+    else length += textElements(line);
   }
   return length;
 }
