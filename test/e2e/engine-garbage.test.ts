@@ -95,6 +95,50 @@ for (const client of CLIENTS) {
   );
 
   test(
+    `what is no answer of its route is an error whatever its label, and what is one passes, with ${client} [80.A10 10.X5b]`,
+    { timeout: 60_000 },
+    async () => {
+      const labelled = (label: string, text: string, status = "200 OK"): string =>
+        `HTTP/1.1 ${status}\r\n${label === "" ? "" : `${label}\r\n`}Content-Length: ${text.length}\r\n\r\n${text}`;
+      const page = "<!doctype html><p>It works</p>";
+      const wrong = [
+        labelled("", page),
+        labelled("Content-Type: text/plain", "all well"),
+        labelled("Content-Type: application/octet-stream", "\u0000\u0001\u0002"),
+        labelled("Content-Type: application/json", page),
+        labelled("Content-Type: text/html", page),
+        labelled("Location: http://10.0.0.9/login", "", "302 Found"),
+        labelled("Location: /v1/chat/completions/", "moved", "307 Temporary Redirect"),
+      ];
+      const paths = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/rerank"];
+      for (const path of paths) {
+        for (const bytes of wrong) {
+          for (const stream of [true, false]) {
+            answer = ({ socket }) => void socket.write(bytes);
+            // A gateway of its own for each path would be slow: the breaker is closed again by good answers in between.
+            const got = await ask(gatewayOf(client), { path, body: aChat({ stream }) });
+            assert.deepEqual([got.status, /UPSTREAM_PROTOCOL/.test(got.text)], [502, true], `${path} ${bytes}`);
+            assert.ok(!/10\.0\.0\.9|It works|all well/.test(got.head + got.text));
+            answer = well;
+            for (let i = 0; i < 3; i += 1)
+              assert.equal((await ask(gatewayOf(client), { body: aChat({ stream: false, user: "me" }) })).status, 200);
+          }
+        }
+      }
+      for (const [path, bytes] of [
+        ["/v1/chat/completions", labelled("", JSON.stringify(aCompletion()))],
+        ["/v1/embeddings", labelled("Content-Type: application/octet-stream", "\u0000\u0001")],
+        ["/v1/audio/transcriptions", labelled("Content-Type: text/plain; charset=utf-8", "all well")],
+        ["/v1/audio/speech", labelled("Content-Type: audio/mpeg", "\u0000\u0001")],
+      ] as const) {
+        answer = ({ socket }) => void socket.write(bytes);
+        const got = await ask(gatewayOf(client), { path, body: aChat({ stream: false }) });
+        assert.deepEqual([got.status, bytes.endsWith(got.text)], [200, true], path);
+      }
+    },
+  );
+
+  test(
     `an event of ten megabytes is cut with an error event in a framing that can be read, whatever the chunks, with ${client} [80.A10]`,
     { timeout: 60_000 },
     async () => {

@@ -17,7 +17,6 @@ import type { RequestSpan } from "../trace/tracer.ts";
 import type { UpstreamHead } from "../upstream/port.ts";
 import type { Endpoint, RunningCall } from "../upstreams/endpoint.ts";
 import type { LeaveQueue, SlotSeeker, Upstream } from "../upstreams/upstream.ts";
-import { headerValue } from "./answer-headers.ts";
 import { Attempt, type AttemptEnd, type AttemptFailure, type AttemptOwner } from "./attempt.ts";
 import { CallClock } from "./call-clock.ts";
 import type { CallDeps } from "./call-deps.ts";
@@ -63,6 +62,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
 
   readonly writer: ClientWriter;
   readonly streamEnd: RequestContext["route"]["streamEnd"];
+  readonly answers: RequestContext["route"]["answers"];
   readonly mode: "engine" | "http";
   readonly removeUsageEvent: boolean;
   readonly showsProgress: boolean;
@@ -110,7 +110,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.deadline = request.deadline;
     this.wantsChoice = request.wantsChoice;
     this.mode = upstream.settings.kind === "http" ? "http" : "engine";
-    this.streamEnd = context.route.streamEnd;
+    ({ streamEnd: this.streamEnd, answers: this.answers } = context.route);
     this.showsProgress = request.wantsStream;
     this.removeUsageEvent = injectsUsage(upstream, request);
     this.rewritesAnswer = request.rewriteAnswer !== null;
@@ -240,7 +240,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     if (attempt !== this.#attempt) return;
     switch (end.kind) {
       case "whole":
-        this.#endWhole(attempt, end.head, end.body);
+        this.#endWhole(attempt, end);
         return;
       case "flow":
         this.#endFlow(end, trailers);
@@ -323,8 +323,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
 
   // Ends
 
-  #endWhole(attempt: Attempt, head: UpstreamHead, body: Buffer): void {
-    const isJson = (headerValue(head.rawHeaders, "content-type") ?? "").toLowerCase().includes("json");
+  #endWhole(attempt: Attempt, { head, body, isJson }: Extract<AttemptEnd, { kind: "whole" }>): void {
     const facts = isJson ? readBodyUsage(body) : null;
     const { rewriteAnswer } = this.#request;
     const sent = rewriteAnswer === null ? body : rewriteAnswer(body);

@@ -1,4 +1,5 @@
 import type { StreamEnd } from "../http/routes.ts";
+import { isReadAsJson, mayAnswerWith, type AnswerKind } from "../../decide/http/answer-type.ts";
 import { BodyEdges } from "../../decide/http/body-edges.ts";
 import { beginsLikeJson, type BodyFacts } from "../../decide/http/body-usage.ts";
 import { FirstEventGate, type FirstEvent } from "../../decide/sse/first-event.ts";
@@ -34,13 +35,14 @@ export type AttemptFailure =
 /** How a try ended whose bytes (some or all) went to the client. */
 export type AttemptEnd =
   | { readonly kind: "stream"; readonly verdict: StreamVerdict; readonly error: UpstreamError | null }
-  | { readonly kind: "whole"; readonly head: UpstreamHead; readonly body: Buffer }
+  | { readonly kind: "whole"; readonly head: UpstreamHead; readonly body: Buffer; readonly isJson: boolean }
   /** `facts`: what the two ends of a large JSON answer tell. */
   | { readonly kind: "flow"; readonly error: UpstreamError | null; readonly facts: BodyFacts | null };
 
 export interface AttemptOwner {
   readonly writer: ClientWriter;
   readonly streamEnd: StreamEnd;
+  readonly answers: AnswerKind;
   /** "http": whatever comes is passed on; "engine": it must be an answer of an inference engine. */
   readonly mode: "engine" | "http";
   readonly removeUsageEvent: boolean;
@@ -92,6 +94,7 @@ export class Attempt implements UpstreamHandler {
   #filter: UsageFilter | null = null;
   /** Of a large JSON answer. */
   #edges: BodyEdges | null = null;
+  #isJson = false;
   bytesIn = 0;
 
   constructor(owner: AttemptOwner) {
@@ -157,6 +160,12 @@ export class Attempt implements UpstreamHandler {
       this.#fail({ kind: "garbage", message: "the engine answered with an HTML page" });
       return false;
     }
+    if (head.status >= 300 || !mayAnswerWith(this.#owner.answers, contentType)) {
+      const what = head.status >= 300 ? "with a redirect" : "with something that is not JSON";
+      this.#abortWith({ kind: "garbage", message: `the engine answered ${what}` });
+      return false;
+    }
+    this.#isJson = isReadAsJson(this.#owner.answers, contentType);
     this.#mode = "collect";
     return false;
   }
@@ -291,15 +300,14 @@ export class Attempt implements UpstreamHandler {
       return;
     }
     if (this.#heldBytes < WHOLE_BYTES_MAX) return;
-    const isJson = describeBody(head.rawHeaders).contentType.includes("json");
-    if (isJson && !beginsLikeJson(this.#held[0] ?? NOTHING)) {
+    if (this.#isJson && !beginsLikeJson(this.#held[0] ?? NOTHING)) {
       this.#abortWith({ kind: "garbage", message: "the engine's answer is not valid JSON" });
       return;
     }
     this.#mode = "flow";
     const held = this.#held;
     this.#held = [];
-    if (isJson) this.#edges = new BodyEdges();
+    if (this.#isJson) this.#edges = new BodyEdges();
     for (const part of held) this.#edges?.push(part);
     if (!this.#commitFlow()) return;
     for (const part of held) this.#owner.writer.writePayload(part);
@@ -418,7 +426,7 @@ export class Attempt implements UpstreamHandler {
     const body = this.#held.length === 1 ? (this.#held[0] ?? Buffer.alloc(0)) : Buffer.concat(this.#held);
     this.#mode = "over";
     if (body.length === 0 && head.status === 200) this.#owner.onFailure(this, { kind: "emptyAnswer" });
-    else this.#owner.onEnd(this, { kind: "whole", head, body }, trailers);
+    else this.#owner.onEnd(this, { kind: "whole", head, body, isJson: this.#isJson }, trailers);
   }
 }
 

@@ -1,6 +1,7 @@
 import { type RouteMatch, RouteTable } from "../../access/route-table.ts";
 import type { Dialect } from "../../contract/error-body.ts";
 import type { Role } from "../../contract/roles.ts";
+import type { AnswerKind } from "../../decide/http/answer-type.ts";
 
 /** How a stream of this route shows that it ended well; `none`: a regular end is enough. */
 export type StreamEnd = "finishReason" | "none";
@@ -43,6 +44,8 @@ export interface Route {
   readonly access: "open" | "scrape" | readonly Role[];
   readonly dialect: Dialect;
   readonly streamEnd: StreamEnd;
+  /** What an engine's good answer is here. */
+  readonly answers: AnswerKind;
   /** A further header that a key may come in, in lower case. */
   readonly keyHeader?: string;
 }
@@ -51,13 +54,19 @@ const CLIENTS: readonly Role[] = ["client", "operator", "admin"];
 const OPERATORS: readonly Role[] = ["operator", "admin"];
 const ADMINS: readonly Role[] = ["admin"];
 
-const inference = (pattern: string, streamEnd: StreamEnd = "none", dialect: Dialect = "openai"): Route => ({
+const inference = (
+  pattern: string,
+  answers: AnswerKind,
+  streamEnd: StreamEnd = "none",
+  dialect: Dialect = "openai",
+): Route => ({
   pattern,
   methods: ["POST"],
   handler: "inference",
   access: CLIENTS,
   dialect,
   streamEnd,
+  answers,
 });
 
 const own = (pattern: string, methods: readonly string[], handler: Handler, access: Route["access"]): Route => ({
@@ -67,6 +76,7 @@ const own = (pattern: string, methods: readonly string[], handler: Handler, acce
   access,
   dialect: "openai",
   streamEnd: "none",
+  answers: "any",
 });
 
 /** Azure's Document Intelligence, whose clients send their key in a header of its own. */
@@ -77,31 +87,32 @@ const documents = (pattern: string, methods: readonly string[], handler: Handler
   access: CLIENTS,
   dialect: "azure",
   streamEnd: "none",
+  answers: "any",
   keyHeader: "ocp-apim-subscription-key",
 });
 
 export const ROUTES: readonly Route[] = [
-  inference("/v1/chat/completions", "finishReason"),
-  inference("/v1/completions", "finishReason"),
-  inference("/v1/responses", "finishReason", "responses"),
-  inference("/v1/messages", "finishReason", "anthropic"),
-  inference("/v1/messages/count_tokens", "none", "anthropic"),
-  inference("/v1/embeddings"),
-  inference("/v1/rerank"),
-  inference("/v1/score"),
-  inference("/v1/classify"),
-  inference("/v1/moderations"),
-  inference("/v1/tokenize"),
-  inference("/v1/detokenize"),
-  inference("/v1/audio/speech"),
-  inference("/v1/audio/transcriptions"),
-  inference("/v1/audio/translations"),
-  inference("/v1/images/generations"),
-  inference("/v1/images/edits"),
-  inference("/v1/images/variations"),
+  inference("/v1/chat/completions", "json", "finishReason"),
+  inference("/v1/completions", "json", "finishReason"),
+  inference("/v1/responses", "json", "finishReason", "responses"),
+  inference("/v1/messages", "json", "finishReason", "anthropic"),
+  inference("/v1/messages/count_tokens", "json", "none", "anthropic"),
+  inference("/v1/embeddings", "vectors"),
+  inference("/v1/rerank", "json"),
+  inference("/v1/score", "json"),
+  inference("/v1/classify", "json"),
+  inference("/v1/moderations", "json"),
+  inference("/v1/tokenize", "json"),
+  inference("/v1/detokenize", "json"),
+  inference("/v1/audio/speech", "any"),
+  inference("/v1/audio/transcriptions", "any"),
+  inference("/v1/audio/translations", "any"),
+  inference("/v1/images/generations", "any"),
+  inference("/v1/images/edits", "any"),
+  inference("/v1/images/variations", "any"),
   // What a vLLM engine loads and forgets is for its administrators; the row for any other path would let every client.
-  { ...inference("/v1/load_lora_adapter"), access: ADMINS },
-  { ...inference("/v1/unload_lora_adapter"), access: ADMINS },
+  { ...inference("/v1/load_lora_adapter", "any"), access: ADMINS },
+  { ...inference("/v1/unload_lora_adapter", "any"), access: ADMINS },
   own("/v1/models", ["GET"], "models", CLIENTS),
   own("/v1/models/*", ["GET"], "model", CLIENTS),
   {
@@ -111,6 +122,7 @@ export const ROUTES: readonly Route[] = [
     access: CLIENTS,
     dialect: "openai",
     streamEnd: "none",
+    answers: "any",
   },
   own("/v1/jobs", ["POST"], "jobSubmit", CLIENTS),
   own("/v1/jobs", ["GET"], "jobList", CLIENTS),
@@ -133,7 +145,7 @@ export const ROUTES: readonly Route[] = [
   own("/admin/keys/*/rotate", ["POST"], "keyRotate", ADMINS),
   own("/admin/keys/*", ["DELETE"], "keyRevoke", ADMINS),
   // Anything else under /v1 that has a model in its body: an engine may know more routes than this table.
-  inference("/v1/*"),
+  inference("/v1/*", "any"),
 ];
 
 const TABLE = new RouteTable(ROUTES);
