@@ -1,7 +1,7 @@
 import type { z } from "zod";
 import { catalogFile } from "../contract/catalog-schema.ts";
 import { configFile } from "../contract/config-schema.ts";
-import { renderMetricsReference } from "../contract/metric-names.ts";
+import { renderMetricsReference } from "../contract/metrics-reference.ts";
 import { listFields } from "../contract/schema-fields.ts";
 import type { Field } from "../contract/schema-fields.ts";
 import { ERRORS } from "../kernel/errors.ts";

@@ -21,9 +21,12 @@ export function crossCheck(raw: unknown, env: Env, overrides: ConfigOverrides): 
     ...checkCallbacks(raw, env),
     ...checkModelNames(raw),
     ...checkControlUrls(raw),
+    ...checkFeed(raw, env),
     ...checkSharedEndpoints(raw),
     ...checkDuplicates(raw, ["upstreams"], "id", "an upstream with this id exists already"),
-    ...listAt(raw, ["upstreams"]).flatMap((upstream, index) => checkUpstream(raw, upstream, ["upstreams", index], env)),
+    ...listAt(raw, ["upstreams"]).flatMap((upstream, index) =>
+      checkUpstream(raw, upstream, ["upstreams", index], { env, overrides }),
+    ),
   ];
 }
 
@@ -54,23 +57,29 @@ function checkUpstreamsPresent(raw: unknown, overrides: ConfigOverrides): Findin
         "write `upstreams: []` if that is meant",
       ),
     ];
-  const nothing = Array.isArray(raw.upstreams) && raw.upstreams.length === 0 && overrides.standIn !== true;
+  const follows = overrides.standIn === true || valueAt(raw, ["gateway", "control"]) !== undefined;
+  const nothing = Array.isArray(raw.upstreams) && raw.upstreams.length === 0 && !follows;
   return nothing ? [warning(["upstreams"], "is empty: every request will be answered 404")] : [];
 }
 
-/** Over a link pass the node's credential and the keys of its engines. */
+/** Over a link pass a credential and the keys of engines. */
 function checkControlUrls(raw: unknown): Finding[] {
-  return listAt(raw, ["agent", "control"]).flatMap((value, index) => {
-    const url = typeof value === "string" ? parseControlUrl(value) : null;
-    if (url === null || isSafeControlUrl(url)) return [];
-    return [
-      mistake(
-        ["agent", "control", index],
-        "`ws://` is for loopback only",
-        "use wss://, and `ca_file` for your own certificates",
-      ),
-    ];
-  });
+  return ["agent", "gateway"].flatMap((role) =>
+    listAt(raw, [role, "control"]).flatMap((value, index) => {
+      const url = typeof value === "string" ? parseControlUrl(value) : null;
+      if (url === null || isSafeControlUrl(url)) return [];
+      const path = [role, "control", index];
+      return [mistake(path, "`ws://` is for loopback only", "use wss://, and `ca_file` for your own certificates")];
+    }),
+  );
+}
+
+function checkFeed(raw: unknown, env: Env): Finding[] {
+  if (valueAt(raw, ["gateway", "control"]) === undefined) return [];
+  const tokenEnv = textAt(raw, ["gateway", "token_env"]) ?? "YARDMASTER_TOKEN";
+  if (Object.hasOwn(env, tokenEnv) && env[tokenEnv]) return [];
+  const message = `the environment variable ${tokenEnv} is not set: the control planes let nobody in without a credential`;
+  return [warning(["gateway", "control"], message)];
 }
 
 function checkAccess(raw: unknown, overrides: ConfigOverrides): Finding[] {
@@ -268,7 +277,12 @@ function checkDuplicates(raw: unknown, list: FieldPath, key: string, message: st
 const NOT_YET: readonly string[] = ["job", "comfyui"];
 const OF_DOCUMENTS: readonly string[] = ["document-intelligence", "ocr"];
 
-function checkUpstream(raw: unknown, upstream: unknown, path: FieldPath, env: Env): Finding[] {
+interface Around {
+  readonly env: Env;
+  readonly overrides: ConfigOverrides;
+}
+
+function checkUpstream(raw: unknown, upstream: unknown, path: FieldPath, { env, overrides }: Around): Finding[] {
   if (typeof upstream !== "object" || upstream === null || Array.isArray(upstream)) return [];
   const found: Finding[] = [];
   const kind = valueAt(upstream, ["kind"]) ?? "openai";
@@ -294,13 +308,7 @@ function checkUpstream(raw: unknown, upstream: unknown, path: FieldPath, env: En
       ),
     );
   }
-  if (catalog)
-    found.push(
-      warning(
-        [...path, "model"],
-        "needs a control plane, which this version does not have: endpoints come from this file only",
-      ),
-    );
+  if (catalog) found.push(...checkCatalogModel(raw, upstream, path, overrides));
   else if (listAt(upstream, ["endpoints"]).length === 0)
     found.push(warning([...path, "endpoints"], "is empty: requests will be answered 503"));
   return [
@@ -310,6 +318,20 @@ function checkUpstream(raw: unknown, upstream: unknown, path: FieldPath, env: En
     ...checkUpstreamDetails(upstream, path, env),
     ...checkQueueBytes(raw, upstream, path),
   ];
+}
+
+function checkCatalogModel(raw: unknown, upstream: object, path: FieldPath, { standIn }: ConfigOverrides): Finding[] {
+  const found: Finding[] = [];
+  const follows = standIn === true || valueAt(raw, ["gateway", "control"]) !== undefined;
+  if (!follows)
+    found.push(
+      warning([...path, "model"], "needs `gateway.control`: without it only what `endpoints` names is served"),
+    );
+  if ("slots" in upstream) return found;
+  for (const [index, endpoint] of listAt(upstream, ["endpoints"]).entries())
+    if (valueAt(endpoint, ["slots"]) === undefined)
+      found.push(mistake([...path, "endpoints", index, "slots"], "is missing, and the upstream has none either"));
+  return found;
 }
 
 /** What analyses documents, and what does not. */

@@ -18,10 +18,11 @@ export function effectiveFile(file: ConfigFile, config: GatewayConfig): ConfigFi
     upstreams: file.upstreams.map((upstream, index) => {
       const resolved = config.upstreams[index];
       if (resolved === undefined) return upstream;
+      // Those of a catalog's model without limits of its own are those of its replicas.
+      const ofReplicas = resolved.catalog !== null && resolved.catalog.slots === null;
       return {
         ...upstream,
-        slots: resolved.limits.slots,
-        batch_max: resolved.limits.batchMax,
+        ...(ofReplicas ? {} : { slots: resolved.limits.slots, batch_max: resolved.limits.batchMax }),
         endpoints: upstream.endpoints.map((endpoint, at) => ({
           ...endpoint,
           slots: resolved.endpoints[at]?.slots ?? endpoint.slots,

@@ -34,6 +34,7 @@ export function settleReload(current: GatewayConfig, next: GatewayConfig): Settl
     clientServer: current.clientServer,
     upstreamClient: current.upstreamClient,
     otel: current.otel,
+    feed: current.feed,
     auditEventsMax: current.auditEventsMax,
     http: { ...next.http, headersTimeoutMs: current.http.headersTimeoutMs, keepAliveMs: current.http.keepAliveMs },
     // Public by default on loopback only; whether the file says so outright can't be told here, so in doubt it is not.
@@ -62,6 +63,9 @@ function waitingKeys(current: GatewayConfig, next: GatewayConfig): string[] {
     ["upstream_client", current.upstreamClient, next.upstreamClient],
     ["otel.endpoint", current.otel?.endpoint, next.otel?.endpoint],
     ["otel.service_name", current.otel?.serviceName, next.otel?.serviceName],
+    ["gateway.name", current.feed?.name, next.feed?.name],
+    ["gateway.control", current.feed?.controls.join(), next.feed?.controls.join()],
+    ["gateway.ca_file", current.feed?.caFile, next.feed?.caFile],
     ["audit.max", current.auditEventsMax, next.auditEventsMax],
     ["http.headers_timeout_s", current.http.headersTimeoutMs, next.http.headersTimeoutMs],
     ["http.keep_alive_s", current.http.keepAliveMs, next.http.keepAliveMs],

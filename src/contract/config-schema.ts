@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { agentSection } from "./agent-schema.ts";
 import { controlSection } from "./control-schema.ts";
+import { gatewaySection } from "./gateway-schema.ts";
 import { parseListen } from "./listen-address.ts";
 import { REQUEST_CLASSES } from "./request-class.ts";
 import { ROLES } from "./roles.ts";
@@ -93,7 +94,14 @@ export const upstreamConfig = z.strictObject({
     .min(1)
     .max(256)
     .optional()
-    .describe("A catalog model whose ready replicas are the endpoints (needs a control plane)."),
+    .describe(
+      "A catalog model whose ready replicas become endpoints, beside those named here (needs `gateway.control`).",
+    ),
+  cold_start_s: seconds
+    .default(300)
+    .describe(
+      "With `model`: how long a request waits for the start of a model of which nothing runs, in the place of `queue.timeout_s`.",
+    ),
   kind: z
     .enum(["openai", "http", "job", "azure-di", "comfyui"])
     .default("openai")
@@ -117,7 +125,7 @@ export const upstreamConfig = z.strictObject({
     .max(100_000)
     .optional()
     .describe(
-      "Requests in flight at most, over all endpoints and gateways. Needed, but for an upstream with `model`, which has 64 without it.",
+      "Requests in flight at most, over all endpoints and gateways. Needed, but for an upstream with `model`, which has those of its endpoints without it.",
     ),
   batch_max: z
     .int()
@@ -448,6 +456,7 @@ export const configFile = z.strictObject({
     .prefault({}),
   control: controlSection.optional().describe("For `yardmaster control`. Absent: the defaults."),
   agent: agentSection.optional().describe("For `yardmaster agent`. Absent: the defaults."),
+  gateway: gatewaySection.optional().describe("How a gateway follows the control plane. Absent: it does not."),
   upstreams: z.array(upstreamConfig).max(10_000).describe("What requests are sent to. `[]` if there is nothing yet."),
 });
 

@@ -92,6 +92,47 @@ export interface EndpointSettings {
   readonly basePath: string;
   readonly slots: number;
   readonly gpus: readonly string[];
+  /** Null: as the upstream says. */
+  readonly engine: EngineName | null;
+  /** Null: the upstream's. */
+  readonly engineKey: Secret | null;
+  /** The replica that runs there; null where the file names the endpoint. Another replica at one address is another endpoint. */
+  readonly replica: { readonly id: string; readonly generation: number; readonly node: string } | null;
+  /** On its way out: what runs there ends there, and nothing new goes there. */
+  readonly draining: boolean;
+}
+
+/** What the control plane says of a model. */
+export interface CatalogStanding {
+  readonly settled: "ready" | "starting" | "stopped" | "unplaced" | "parked";
+  readonly startable: boolean;
+  /** Why nothing of it is ready, in words. */
+  readonly why: string | null;
+  readonly failedStarts: number;
+}
+
+/** An upstream whose endpoints are the replicas of a catalog's model. */
+export interface CatalogSettings {
+  readonly model: string;
+  /** As in the file; null: what the endpoints have together. */
+  readonly slots: number | null;
+  /** As in the file; null: the usual part of the slots. */
+  readonly batchMax: number | null;
+  /** How long a request waits for a start. */
+  readonly coldStartMs: number;
+  /** Null until a control plane has told of it. */
+  readonly standing: CatalogStanding | null;
+}
+
+/** Whom a gateway follows. */
+export interface FeedSettings {
+  /** Null: the host's. */
+  readonly name: string | null;
+  /** Without a path. */
+  readonly controls: readonly string[];
+  /** Null: the environment names none. */
+  readonly token: Secret | null;
+  readonly caFile: string | null;
 }
 
 export interface CacheSettings {
@@ -133,8 +174,8 @@ export interface UpstreamSettings {
   readonly id: string;
   /** Served names and aliases, without duplicates; a catalog model's name is one of them. */
   readonly models: readonly string[];
-  /** The catalog model whose replicas become the endpoints. */
-  readonly catalogModel: string | null;
+  /** Null: its endpoints are those of the file. */
+  readonly catalog: CatalogSettings | null;
   readonly kind: UpstreamKind;
   readonly engine: EngineName;
   readonly limits: AdmissionLimits;
@@ -212,5 +253,7 @@ export interface GatewayConfig {
   readonly otel: { readonly endpoint: string; readonly serviceName: string } | null;
   /** Whether `/metrics` needs no key: as the file says, else only on loopback. */
   readonly metricsPublic: boolean;
+  /** Null: no control plane is followed. */
+  readonly feed: FeedSettings | null;
   readonly upstreams: readonly UpstreamSettings[];
 }

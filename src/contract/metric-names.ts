@@ -430,6 +430,36 @@ export const METRICS = {
     labels: ["upstream"],
     help: "1 while this gateway admits by its own share of the slots because the shared store is away, else 0. Absent under `local`.",
   },
+  feedConnected: {
+    name: "yardmaster_feed_connected",
+    type: "gauge",
+    labels: ["control"],
+    help: "1 while the gateway has a connection to the control plane, else 0. Absent where no control plane is followed.",
+  },
+  feedEpoch: {
+    name: "yardmaster_feed_epoch",
+    type: "gauge",
+    labels: [],
+    help: "Epoch of the leader whose word the gateway goes by.",
+  },
+  feedVersion: {
+    name: "yardmaster_feed_version",
+    type: "gauge",
+    labels: [],
+    help: "Version of what the gateway goes by, within the epoch.",
+  },
+  feedAge: {
+    name: "yardmaster_feed_age_seconds",
+    type: "gauge",
+    labels: [],
+    help: "Time since a leader told the gateway something. Absent until one has: what is served is then from the disk.",
+  },
+  feedRefused: {
+    name: "yardmaster_feed_refused_total",
+    type: "counter",
+    labels: ["why"],
+    help: "Words of control planes that were not taken: of an old epoch, of another holder of the same one, of another cluster.",
+  },
   leasesLost: {
     name: "yardmaster_leases_lost_total",
     type: "counter",
@@ -457,28 +487,3 @@ export const METRICS = {
 } as const satisfies Record<string, MetricDefinition>;
 
 export type MetricKey = keyof typeof METRICS;
-
-const plain = (text: string): string => text.replaceAll("|", "\\|");
-
-/** The text of docs/reference/metrics.md. */
-export function renderMetricsReference(metrics: Readonly<Record<string, MetricDefinition>> = METRICS): string {
-  const lines = [
-    "# Metrics",
-    "",
-    "`GET /metrics` answers in the Prometheus text format 0.0.4, or in OpenMetrics 1.0 where `Accept` asks for it. Units are",
-    "seconds and bytes. Labels are configured ids and closed sets; model names and keys are never labels. A gauge whose value is",
-    "unknown is absent: do not read an absent value as zero.",
-    "",
-    "| name | type | labels | meaning |",
-    "| --- | --- | --- | --- |",
-  ];
-  for (const { name, type, labels, help } of Object.values(metrics)) {
-    const names = labels.map((label) => `\`${label}\``).join(", ") || "–";
-    lines.push(`| \`${name}\` | ${type} | ${names} | ${plain(help)} |`);
-  }
-  lines.push("", "Histograms have these upper bounds, in seconds:", "", "| name | bounds |", "| --- | --- |");
-  for (const { name, type, buckets } of Object.values(metrics)) {
-    if (type === "histogram") lines.push(`| \`${name}\` | ${(buckets ?? []).join(", ")} |`);
-  }
-  return `${lines.join("\n")}\n`;
-}

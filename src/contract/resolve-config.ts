@@ -5,12 +5,14 @@ import type {
   AdmissionLimits,
   ApiKey,
   EndpointSettings,
+  FeedSettings,
   GatewayConfig,
   JobSettings,
   UpstreamSettings,
   UpstreamTimeouts,
 } from "./gateway-config.ts";
 import { isLoopback, parseListen } from "./listen-address.ts";
+import { bareControlUrl } from "./resolve-agent.ts";
 
 export type {
   AdmissionLimits,
@@ -43,8 +45,6 @@ export interface ConfigOverrides {
   readonly controlListen?: string | undefined;
 }
 
-/** Slots of an upstream that takes its endpoints from the catalog and names none itself. */
-const CATALOG_SLOTS = 64;
 const BATCH_PART = 3 / 4;
 
 const seconds = (value: number): number => Math.round(value * 1000);
@@ -86,7 +86,18 @@ export function resolveConfig(file: ConfigFile, env: Env, overrides: ConfigOverr
     auditEventsMax: file.audit.max,
     otel: file.otel === undefined ? null : { endpoint: file.otel.endpoint, serviceName: file.otel.service_name },
     metricsPublic: file.metrics.public ?? isLoopback(listen.host),
+    feed: resolveFeed(file.gateway, env),
     upstreams: file.upstreams.map((upstream) => resolveUpstream(upstream, env)),
+  };
+}
+
+function resolveFeed(gateway: ConfigFile["gateway"], env: Env): FeedSettings | null {
+  if (gateway?.control === undefined) return null;
+  return {
+    name: gateway.name ?? null,
+    controls: [...new Set(gateway.control.map(bareControlUrl))],
+    token: secretOrNull(env[gateway.token_env]),
+    caFile: gateway.ca_file ?? null,
   };
 }
 
@@ -131,11 +142,20 @@ export function resolveKey(key: KeyFile): ApiKey {
 
 export function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSettings {
   const limits = resolveLimits(upstream);
-  const catalogModel = upstream.model ?? null;
+  const { model } = upstream;
   return {
     id: upstream.id,
-    models: [...new Set(catalogModel === null ? upstream.models : [...upstream.models, catalogModel])],
-    catalogModel,
+    models: [...new Set(model === undefined ? upstream.models : [...upstream.models, model])],
+    catalog:
+      model === undefined
+        ? null
+        : {
+            model,
+            slots: upstream.slots ?? null,
+            batchMax: upstream.batch_max ?? null,
+            coldStartMs: seconds(upstream.cold_start_s),
+            standing: null,
+          },
     kind: upstream.kind,
     engine: resolveEngine(upstream),
     limits,
@@ -160,7 +180,7 @@ export function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSetti
         : { ttlMs: seconds(upstream.cache.ttl_s), bytesMax: upstream.cache.max_bytes, shared: upstream.cache.shared },
     refusals: upstream.refusals.map(({ status, code }) => ({ status, code: code ?? null })),
     refusalTtlMs: seconds(upstream.negative_ttl_s),
-    endpoints: resolveEndpoints(upstream.endpoints, limits.slots),
+    endpoints: resolveEndpoints(upstream.endpoints, upstream.slots ?? 1),
   };
 }
 
@@ -169,10 +189,10 @@ const resolveEngine = ({ kind, engine }: UpstreamFile): UpstreamSettings["engine
   kind === "azure-di" && engine === "generic" ? "document-intelligence" : engine;
 
 function resolveLimits(upstream: UpstreamFile): AdmissionLimits {
-  const slots = upstream.slots ?? CATALOG_SLOTS;
+  const slots = upstream.slots ?? upstream.endpoints.reduce((sum, endpoint) => sum + (endpoint.slots ?? 1), 0);
   return {
     slots,
-    batchMax: upstream.batch_max ?? Math.max(1, Math.floor(slots * BATCH_PART)),
+    batchMax: upstream.batch_max ?? usualBatchMax(slots),
     batchMinShare: upstream.batch_min_share,
     queueMax: upstream.queue.max,
     queueBytesMax: upstream.queue.max_bytes,
@@ -183,6 +203,9 @@ function resolveLimits(upstream: UpstreamFile): AdmissionLimits {
     },
   };
 }
+
+/** Of so many slots, those that class `batch` may hold where nothing else is said. */
+export const usualBatchMax = (slots: number): number => Math.min(slots, Math.max(1, Math.floor(slots * BATCH_PART)));
 
 function resolveTimeouts(timeouts: UpstreamFile["timeouts"]): UpstreamTimeouts {
   return {
@@ -229,11 +252,25 @@ function resolveEndpoints(endpoints: UpstreamFile["endpoints"], upstreamSlots: n
   return endpoints.map((endpoint) => {
     const address = parseEndpointUrl(endpoint.url);
     if (address === undefined) throw new Error("endpoints: not an http or https URL");
-    const hostAndPort = address.origin.slice(address.protocol.length + 2);
-    const id = uniqueId([hostAndPort, `${hostAndPort}${address.basePath}`, address.url], taken);
+    const id = endpointId(address, taken);
     taken.add(id);
-    return { id, ...address, slots: endpoint.slots ?? upstreamSlots, gpus: endpoint.gpus ?? [] };
+    return {
+      id,
+      ...address,
+      slots: endpoint.slots ?? upstreamSlots,
+      gpus: endpoint.gpus ?? [],
+      engine: null,
+      engineKey: null,
+      replica: null,
+      draining: false,
+    };
   });
+}
+
+/** The name of an endpoint in an upstream that has those in `taken` already. */
+export function endpointId(address: EndpointAddress, taken: ReadonlySet<string>): string {
+  const hostAndPort = address.origin.slice(address.protocol.length + 2);
+  return uniqueId([hostAndPort, `${hostAndPort}${address.basePath}`, address.url], taken);
 }
 
 /** The same list gives the same ids on every load, and a list without clashes gives plain host:port. */

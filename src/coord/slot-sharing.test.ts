@@ -224,5 +224,6 @@ function limitsOf({ pool }: SimulatedGateway): Parameters<SimulatedGateway["pool
     queueMax: 10_000,
     queueBytesMax: 1e9,
     queueTimeoutMs: { interactive: 30_000, system: 30_000, batch: 900_000 },
+    startTimeoutMs: null,
   };
 }

@@ -1,5 +1,6 @@
 import type { GatewayConfig } from "../contract/gateway-config.ts";
 import { formatListen } from "../contract/listen-address.ts";
+import { planUpstreams, type UpstreamPlan } from "../decide/feed/plan-upstreams.ts";
 import type { Clock } from "../kernel/clock.ts";
 import { Bag } from "../kernel/bag.ts";
 import { requestIds } from "../kernel/ids.ts";
@@ -19,6 +20,8 @@ import { analyzerClient } from "./facades/azure/analyzer-client.ts";
 import { BufferBudget } from "./buffer-budget.ts";
 import type { AdmittedCall } from "./calls/admitted-call.ts";
 import type { CallDeps } from "./calls/call-deps.ts";
+import { FeedClient } from "./feed/feed-client.ts";
+import { makeReport } from "./feed/feed-report.ts";
 import { Dispatcher } from "./http/dispatcher.ts";
 import type { EdgeHandlers, EdgeServer } from "./http/edge-port.ts";
 import { InferenceHandler, type InferenceDeps } from "./http/inference-handler.ts";
@@ -29,7 +32,7 @@ import { isJobHandler } from "./http/routes.ts";
 import { LoopWatch } from "./loop-watch.ts";
 import { ReplayDesk } from "./replay/replay-desk.ts";
 import { openReplyStores, type ReplyStores } from "./replay/reply-stores.ts";
-import { createGatewayMetrics } from "./metrics/gateway-metrics.ts";
+import { createGatewayMetrics, type GatewayMetrics } from "./metrics/gateway-metrics.ts";
 import { collectProcessMetrics } from "./metrics/process-metrics.ts";
 import { Registry } from "./metrics/registry.ts";
 import { openTracer } from "./trace/open-tracer.ts";
@@ -73,7 +76,7 @@ export class Gateway {
   readonly #keyAdmin: KeyAdmin;
   readonly #audit: AuditSink;
   readonly #tracer: Tracer;
-  readonly #metrics: ReturnType<typeof createGatewayMetrics>;
+  readonly #metrics: GatewayMetrics;
   readonly #registry: UpstreamRegistry;
   readonly #calls = new Bag<AdmittedCall>();
   readonly #stores: ReplyStores;
@@ -85,6 +88,8 @@ export class Gateway {
   readonly #processMetrics: Disposable;
   readonly #loopWatch: LoopWatch;
   readonly #coordination: Coordination;
+  readonly #feed: FeedClient | null;
+  #plan: UpstreamPlan | null = null;
   #jobs: Jobs | null = null;
   #draining = false;
   #reload: { ok: boolean; message: string | null } = { ok: true, message: null };
@@ -98,10 +103,11 @@ export class Gateway {
     // First, and by itself: what refuses the start must leave nothing else open.
     const coordination = await openCoordination(config, { clock, random, log, metrics });
     const stores = await openReplyStores(config, { clock, random, log, metrics });
-    const [audit, tracer, client] = await Promise.all([
+    const [audit, tracer, client, feed] = await Promise.all([
       openAudit(config, coordination, { clock, log }),
       openTracer(config.otel, version, { clock, log }),
       makeClient(config, clock, wheel),
+      openFeed(options, metrics),
     ]);
     const gateway = new Gateway(options, {
       wheel,
@@ -110,6 +116,7 @@ export class Gateway {
       client,
       coordination,
       stores,
+      feed,
       metrics,
       metricsRegistry,
     });
@@ -117,6 +124,7 @@ export class Gateway {
       gateway.#jobs = await gateway.#openJobs();
       const address = await gateway.#edge.listen(config.listen.host, config.listen.port);
       gateway.#address = formatListen({ host: config.listen.host, port: address.port });
+      gateway.#follow();
     } catch (error) {
       await gateway.stop(AbortSignal.abort());
       throw error;
@@ -133,7 +141,8 @@ export class Gateway {
       client: UpstreamClient;
       coordination: Coordination;
       stores: ReplyStores;
-      metrics: ReturnType<typeof createGatewayMetrics>;
+      feed: FeedClient | null;
+      metrics: GatewayMetrics;
       metricsRegistry: Registry;
     },
   ) {
@@ -149,6 +158,7 @@ export class Gateway {
     this.#keyAdmin = { ring: this.#keys, stored: new StoredKeys(config.dataDir), clock };
     loadStoredKeys(this.#keyAdmin);
     this.#coordination = opened.coordination;
+    this.#feed = opened.feed;
     this.#metrics = opened.metrics;
     this.#processMetrics = collectProcessMetrics(this.#metrics.collected, clock);
     this.#loopWatch = new LoopWatch(clock, log);
@@ -161,8 +171,9 @@ export class Gateway {
       clientFor: (settings) => analyzerClient(settings, this.#client, clock) ?? this.#client,
       metrics: this.#metrics,
       share: this.#coordination.share,
+      onStartWanted: () => this.#feed?.reportSoon(),
     });
-    this.#registry.apply(config.upstreams);
+    this.#applyUpstreams();
     this.#stores = opened.stores;
     const callDeps = this.#callDeps();
     this.#replays = new ReplayDesk({
@@ -180,6 +191,7 @@ export class Gateway {
       calls: this.#calls,
       replays: this.#replays,
       loopSheds: (requestClass) => this.#loopWatch.sheds(requestClass),
+      catalogPending: () => this.#feed !== null && this.#feed.state === null,
     };
     this.#inference = new InferenceHandler(this.#inferenceDeps);
     this.#documents = new DocumentRoutes({ ...this.#inferenceDeps, jobs: () => this.#openedJobs().service });
@@ -237,6 +249,7 @@ export class Gateway {
 
   #makeOwnRoutes(metricsRegistry: Registry): OwnRoutes {
     const { clock, log, version } = this.#options;
+    const feed = this.#feed;
     return new OwnRoutes({
       clock,
       log,
@@ -249,6 +262,7 @@ export class Gateway {
       keyAdmin: () => this.#keyAdmin,
       lastReload: () => this.#reload,
       jobs: () => this.#openedJobs().health(),
+      feed: feed === null ? null : () => ({ view: feed.view(clock.mono()), warnings: this.#plan?.warnings ?? [] }),
       startedAt: clock.wall(),
       version,
     });
@@ -268,6 +282,7 @@ export class Gateway {
       clientConnections: () => this.#edge.connections,
       logLost: this.#options.logLost ?? (() => 0),
       coordination: this.#coordination,
+      feed: this.#feed,
     });
   }
 
@@ -305,7 +320,24 @@ export class Gateway {
     return this.#address;
   }
 
-  /** The whole endpoint list of one upstream, as it should be from now on: what the control plane's feed calls. */
+  /** What the file says, and what the control planes say: swapped in whole. */
+  #applyUpstreams(): void {
+    const before = this.#plan;
+    const plan = planUpstreams(this.#config.upstreams, this.#feed?.state ?? null, before);
+    this.#plan = plan;
+    this.#registry.apply(plan.upstreams);
+    for (const message of plan.warnings)
+      if (before?.warnings.includes(message) !== true) this.#options.log.warn("feed.warning", { message });
+  }
+
+  #follow(): void {
+    this.#feed?.run({
+      onState: () => this.#applyUpstreams(),
+      report: (now) => makeReport(this.#registry.shown(), now),
+    });
+  }
+
+  /** The whole endpoint list of one upstream, as it should be from now on. */
   applyEndpoints(upstreamId: string, endpoints: GatewayConfig["upstreams"][number]["endpoints"]): boolean {
     const upstream = this.#registry.byId(upstreamId);
     upstream?.applyEndpoints(endpoints);
@@ -318,7 +350,7 @@ export class Gateway {
     this.#keys.replace("config", config.auth.keys);
     this.#budget.setMax(config.maxBufferedBytes);
     this.#edge.setConnectionsMax(config.maxConnections);
-    this.#registry.apply(config.upstreams);
+    this.#applyUpstreams();
     this.#stores.apply(config.upstreams);
     this.#reload = { ok: true, message: null };
     this.#metrics.configReloaded("applied");
@@ -356,6 +388,7 @@ export class Gateway {
     const closed = this.#edge.close();
     await Promise.race([closed, clock.sleep(LAST_BYTES_MS, never)]);
     this.#edge.destroyAll();
+    await this.#feed?.close();
     await handedBack;
     await this.#jobs?.close();
     this.#registry.dispose();
@@ -374,6 +407,15 @@ function makeEdge({ clientServer, http, maxConnections }: GatewayConfig, to: Edg
   return clientServer === "net"
     ? new NetEdgeServer(to, clock, http, maxConnections)
     : new NodeEdgeServer(to, http, maxConnections);
+}
+
+async function openFeed(
+  { config, clock, random, log, version }: GatewayOptions,
+  metrics: GatewayMetrics,
+): Promise<FeedClient | null> {
+  if (config.feed === null) return null;
+  const onRefused: GatewayMetrics["feedRefused"] = (why) => metrics.feedRefused(why);
+  return FeedClient.open({ settings: config.feed, dataDir: config.dataDir, clock, random, log, version, onRefused });
 }
 
 async function makeClient(config: GatewayConfig, clock: Clock, wheel: TimerWheel): Promise<UpstreamClient> {

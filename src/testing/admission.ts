@@ -1,10 +1,5 @@
-import {
-  AdmissionPool,
-  type Arrival,
-  type PoolEvent,
-  type PoolLimits,
-  type Room,
-} from "../decide/admission/admission-pool.ts";
+import { AdmissionPool, type Arrival, type PoolEvent, type Room } from "../decide/admission/admission-pool.ts";
+import type { PoolLimits } from "../decide/admission/pool-limits.ts";
 import { asMono, type MonoMs } from "../kernel/clock.ts";
 
 export const someLimits = (over: Partial<PoolLimits> = {}): PoolLimits => ({
@@ -14,6 +9,7 @@ export const someLimits = (over: Partial<PoolLimits> = {}): PoolLimits => ({
   queueMax: 100,
   queueBytesMax: 1_000_000,
   queueTimeoutMs: { interactive: 30_000, system: 30_000, batch: 900_000 },
+  startTimeoutMs: null,
   ...over,
 });
 

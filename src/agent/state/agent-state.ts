@@ -7,7 +7,7 @@ import { Secret } from "../../kernel/secret.ts";
 import type { EpochMemory } from "../../decide/agent/command-gate.ts";
 import { markGeneration, type GenerationMark, type Generations } from "../../decide/agent/generations.ts";
 import type { KnownGpu } from "../../decide/agent/gpu-inventory.ts";
-import { readIfThere, removeDurably, writeDurably } from "./durable-file.ts";
+import { readIfThere, removeDurably, writeDurably } from "../../kernel/durable-file.ts";
 import { shardRecord, type ShardRecord } from "./shard-record.ts";
 
 /**

@@ -4,7 +4,8 @@ import fc from "fast-check";
 import type { RequestClass } from "../../contract/request-class.ts";
 import { asMono } from "../../kernel/clock.ts";
 import { anArrival, openRoom, PoolSimulation, type SimulatedClient, someLimits } from "../../testing/admission.ts";
-import { AdmissionPool, type Arrival, type PoolLimits } from "./admission-pool.ts";
+import { AdmissionPool, type Arrival } from "./admission-pool.ts";
+import type { PoolLimits } from "./pool-limits.ts";
 
 const FOREVER = { interactive: 1e12, system: 1e12, batch: 1e12 };
 

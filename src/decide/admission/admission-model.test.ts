@@ -4,14 +4,15 @@ import fc from "fast-check";
 import { REQUEST_CLASSES, type RequestClass } from "../../contract/request-class.ts";
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import { anArrival, EndpointRoom, someLimits } from "../../testing/admission.ts";
-import { AdmissionPool, type Arrival, type PoolLimits } from "./admission-pool.ts";
+import { AdmissionPool, type Arrival } from "./admission-pool.ts";
+import type { PoolLimits } from "./pool-limits.ts";
 
 /** What the pool should do, written to be read: lists and scans, no accounts for the lower classes. */
 class ReferencePool {
   limits: PoolLimits;
   readonly room: EndpointRoom;
   now = 0;
-  waiting: { readonly arrival: Arrival; readonly arrivedAt: number; readonly expiresAt: number }[] = [];
+  waiting: { readonly arrival: Arrival; readonly arrivedAt: number; expiresAt: number }[] = [];
   readonly holders = new Map<number, RequestClass>();
   readonly lingering = new Set<number>();
   readonly #fair = { interactive: new Turns(), system: new Turns(), batch: new Turns() };
@@ -33,9 +34,15 @@ class ReferencePool {
     if (full !== undefined) return `refused ${full}`;
     if (!this.#of(arrival.class).some((other) => other.arrival.key === arrival.key))
       this.#fair[arrival.class].start(arrival.key);
-    const timeoutAt = this.now + this.limits.queueTimeoutMs[arrival.class];
+    const timeoutAt = this.now + waitOf(this.limits, arrival);
     this.waiting.push({ arrival, arrivedAt: this.now, expiresAt: Math.min(timeoutAt, arrival.deadline ?? Infinity) });
     return "queued";
+  }
+
+  setLimits(limits: PoolLimits): void {
+    const before = this.limits;
+    this.limits = limits;
+    for (const entry of this.waiting) retime(entry, before, limits, this.now);
   }
 
   end(id: number): void {
@@ -150,6 +157,22 @@ class ReferencePool {
   }
 }
 
+const waitOf = (limits: PoolLimits, arrival: Arrival): number =>
+  limits.startTimeoutMs ?? limits.queueTimeoutMs[arrival.class];
+
+/** A start begins or ends to be waited for: the other time from now on, and never more than both together. */
+function retime(
+  entry: { readonly arrival: Arrival; readonly arrivedAt: number; expiresAt: number },
+  before: PoolLimits,
+  after: PoolLimits,
+  now: number,
+): void {
+  if ((before.startTimeoutMs === null) === (after.startTimeoutMs === null)) return;
+  const start = before.startTimeoutMs ?? after.startTimeoutMs ?? 0;
+  const most = entry.arrivedAt + start + after.queueTimeoutMs[entry.arrival.class];
+  entry.expiresAt = Math.min(most, now + waitOf(after, entry.arrival), entry.arrival.deadline ?? Infinity);
+}
+
 /** Start tags of the keys of one class. */
 class Turns {
   #virtual = 0;
@@ -199,7 +222,13 @@ const act = fc.record({
   kind: fc.constantFrom("end" as const, "end" as const, "linger" as const, "cancel" as const),
   pick: fc.nat(1_000),
 });
-const limits = fc.record({ slots: fc.nat(5), batchMax: fc.nat(4), queueMax: fc.nat(10), queueBytesMax: fc.nat(200) });
+const limits = fc.record({
+  slots: fc.nat(5),
+  batchMax: fc.nat(4),
+  queueMax: fc.nat(10),
+  queueBytesMax: fc.nat(200),
+  startTimeoutMs: fc.constantFrom(null, null, 100, 250),
+});
 const room = fc.record({
   kind: fc.constant("room" as const),
   capacity: fc.array(fc.nat(4), { minLength: 2, maxLength: 2 }),
@@ -231,7 +260,7 @@ class Driver {
   now: MonoMs = asMono(0);
   id = 0;
   readonly running = new Map<number, Arrival>();
-  readonly waiting = new Map<number, { readonly arrival: Arrival; readonly expiresAt: number }>();
+  readonly waiting = new Map<number, { readonly arrival: Arrival; readonly arrivedAt: number; expiresAt: number }>();
   readonly #positions = new Map<number, number>();
   readonly #settled = new Set<number>();
 
@@ -257,8 +286,8 @@ class Driver {
     if (step.kind === "arrive" && arrival !== undefined) {
       const answer = this.pool.arrive(arrival, this.now);
       said = answer.kind === "refused" ? `refused ${answer.why}` : answer.kind;
-      const expiresAt = Math.min(this.now + TIMEOUTS[arrival.class], arrival.deadline ?? Infinity);
-      if (answer.kind === "queued") this.waiting.set(arrival.id, { arrival, expiresAt });
+      const expiresAt = Math.min(this.now + waitOf(this.limits, arrival), arrival.deadline ?? Infinity);
+      if (answer.kind === "queued") this.waiting.set(arrival.id, { arrival, arrivedAt: this.now, expiresAt });
       if (answer.kind === "queued") this.#positions.set(arrival.id, answer.position);
       if (answer.kind === "admitted") this.#admitted(arrival);
       if (answer.kind === "refused") assert.ok(answer.retryAfterMs >= 1_000 && answer.retryAfterMs <= 600_000);
@@ -332,7 +361,11 @@ class Driver {
 
 function prepare(driver: Driver, step: Step): number {
   if (step.kind === "pass") driver.now = asMono(driver.now + step.ms);
-  if (step.kind === "limits") driver.limits = { ...driver.limits, ...step.over };
+  if (step.kind === "limits") {
+    const next = { ...driver.limits, ...step.over };
+    for (const entry of driver.waiting.values()) retime(entry, driver.limits, next, driver.now);
+    driver.limits = next;
+  }
   if (step.kind === "room") step.capacity.forEach((slots, index) => (driver.room.capacity[index] = slots));
   if (step.kind === "end" || step.kind === "linger") return pickOf([...driver.running.keys()], step.pick);
   if (step.kind === "cancel") return pickOf([...driver.waiting.keys(), ...driver.running.keys()], step.pick);
@@ -358,7 +391,7 @@ function agreesWithModel(steps: readonly Step[], limits: PoolLimits): void {
     const arrival = step.kind === "arrive" ? driver.arrive(step) : undefined;
     const said = driver.apply(step, arrival, id);
     model.now = driver.now;
-    model.limits = driver.limits;
+    model.setLimits(driver.limits);
     driver.room.capacity.forEach((slots, index) => (model.room.capacity[index] = slots));
     let expected = "";
     if (arrival !== undefined) expected = model.arrive(arrival);

@@ -1,10 +1,11 @@
 import { REQUEST_CLASSES, type RequestClass } from "../../contract/request-class.ts";
-import type { MonoMs } from "../../kernel/clock.ts";
+import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import { DrainMeter } from "./drain-meter.ts";
 import { FairQueue, type Ticket } from "./fair-queue.ts";
 import { ALONE, type Elsewhere, type Gate, type GateWaiting } from "./gate.ts";
 import { IndexedHeap } from "./indexed-heap.ts";
 import { type ClassQueues, type FullQueue, makeSpace } from "./make-space.ts";
+import { checkLimits, type PoolLimits } from "./pool-limits.ts";
 import { BATCH, type Rank, RANK, RANKS } from "./ranks.ts";
 import { ShareAccount } from "./share-account.ts";
 
@@ -23,18 +24,11 @@ import { ShareAccount } from "./share-account.ts";
  *   P6. Each id is in at most one place, waiting or holding one slot, and leaves it once.
  *   P7. With a gate, nobody is admitted whom it does not permit, and P2 holds among those whom it does.
  *
- * A class's queue timeout is fixed when a request starts to wait; `setLimits` changes it for later ones.
+ *   P8. While something is being started that could serve, requests wait for that (`startTimeoutMs`) in the place of their class's
+ *       queue timeout. Whoever waits when that begins or ends has the other time from then on, and never more than both together.
+ *
+ * Apart from that a class's queue timeout is fixed when a request starts to wait; `setLimits` changes it for later ones.
  */
-export interface PoolLimits {
-  readonly slots: number;
-  readonly batchMax: number;
-  /** Part of the slots' time for each waiting lower class under endless higher load, 0 to 1; 0 turns it off. */
-  readonly batchMinShare: number;
-  readonly queueMax: number;
-  readonly queueBytesMax: number;
-  readonly queueTimeoutMs: Readonly<Record<RequestClass, number>>;
-}
-
 export interface Arrival {
   /** Unique among the requests that wait or hold a slot. */
   readonly id: number;
@@ -66,7 +60,7 @@ export type PoolEvent =
   | {
       readonly kind: "expired";
       readonly id: number;
-      readonly why: "queueTimeout" | "deadline";
+      readonly why: "queueTimeout" | "startTimeout" | "deadline";
       readonly waitedMs: number;
       readonly retryAfterMs: number;
     }
@@ -198,7 +192,9 @@ export class AdmissionPool {
   /** Below what is in use, running requests go on and nothing new starts until there are fewer; waiting ones stay. */
   setLimits(limits: PoolLimits, now: MonoMs): void {
     this.#pass(now);
+    const before = this.#limits.startTimeoutMs;
     this.#adopt(limits);
+    if ((before === null) !== (limits.startTimeoutMs === null)) this.#retime(before ?? limits.startTimeoutMs ?? 0);
     this.#settle();
   }
 
@@ -410,16 +406,15 @@ export class AdmissionPool {
     if (!(arrival.weight > 0 && arrival.bytes >= 0)) {
       throw new RangeError(`admission: request ${arrival.id} has weight ${arrival.weight} and ${arrival.bytes} bytes`);
     }
-    const timeoutAt = (this.#now + this.#limits.queueTimeoutMs[arrival.class]) as MonoMs;
-    const byDeadline = arrival.deadline !== undefined && arrival.deadline <= timeoutAt;
+    const { id, weight, bytes, deadline } = arrival;
     const ticket: Ticket = {
       at: -1,
-      id: arrival.id,
-      weight: arrival.weight,
-      bytes: arrival.bytes,
+      id,
+      weight,
+      bytes,
+      deadline,
       arrivedAt: this.#now,
-      expiresAt: byDeadline ? (arrival.deadline as MonoMs) : timeoutAt,
-      expiry: byDeadline ? "deadline" : "queueTimeout",
+      ...this.#expiryOf(rank, deadline, Number.POSITIVE_INFINITY),
       order: this.#order++,
       nth: 0,
       rank,
@@ -433,6 +428,24 @@ export class AdmissionPool {
     this.#tickets.set(ticket.id, ticket);
     this.#expiries.push(ticket);
     return queue.position(ticket);
+  }
+
+  /** When one that begins to wait gives up, and of what. */
+  #expiryOf(rank: Rank, deadline: MonoMs | undefined, most: number): Pick<Ticket, "expiresAt" | "expiry"> {
+    const { startTimeoutMs, queueTimeoutMs } = this.#limits;
+    const at = asMono(Math.min(most, this.#now + (startTimeoutMs ?? queueTimeoutMs[REQUEST_CLASSES[rank]])));
+    if (deadline !== undefined && deadline <= at) return { expiresAt: deadline, expiry: "deadline" };
+    return { expiresAt: at, expiry: startTimeoutMs === null ? "queueTimeout" : "startTimeout" };
+  }
+
+  /** P8. */
+  #retime(startTimeoutMs: number): void {
+    for (const ticket of this.#tickets.values()) {
+      const { rank, deadline, arrivedAt } = ticket;
+      const most = arrivedAt + startTimeoutMs + this.#limits.queueTimeoutMs[REQUEST_CLASSES[rank]];
+      Object.assign(ticket, this.#expiryOf(rank, deadline, most));
+      this.#expiries.update(ticket);
+    }
   }
 
   #leave(ticket: Ticket): void {
@@ -471,10 +484,3 @@ const byClass = ([interactive, system, batch]: readonly [number, number, number]
   system,
   batch,
 });
-
-function checkLimits(limits: PoolLimits): void {
-  const { slots, batchMax, batchMinShare, queueMax, queueBytesMax } = limits;
-  const counts = [slots, batchMax, queueMax, queueBytesMax, ...Object.values(limits.queueTimeoutMs)];
-  if (counts.every((count) => count >= 0) && batchMinShare >= 0 && batchMinShare <= 1) return;
-  throw new RangeError(`admission: limits must not be negative, and the share at most 1: ${JSON.stringify(limits)}`);
-}

@@ -11,6 +11,7 @@ function add(queue: FairQueue, key: string, over: Partial<Ticket> & { group?: st
     id: order,
     weight: 1,
     bytes: 1,
+    deadline: undefined,
     arrivedAt: asMono(0),
     expiresAt: asMono(1),
     expiry: "queueTimeout",

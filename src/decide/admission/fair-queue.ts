@@ -23,8 +23,9 @@ export interface Ticket extends HeapEntry {
   readonly weight: number;
   readonly bytes: number;
   readonly arrivedAt: MonoMs;
-  readonly expiresAt: MonoMs;
-  readonly expiry: "queueTimeout" | "deadline";
+  readonly deadline: MonoMs | undefined;
+  expiresAt: MonoMs;
+  expiry: "queueTimeout" | "startTimeout" | "deadline";
   /** Rises with each arrival of the pool. */
   readonly order: number;
   /** Rises by one with each arrival of the key. */

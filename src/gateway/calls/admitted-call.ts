@@ -16,7 +16,8 @@ import type { UpstreamMetrics } from "../metrics/gateway-metrics.ts";
 import type { RequestSpan } from "../trace/tracer.ts";
 import type { UpstreamHead } from "../upstream/port.ts";
 import type { Endpoint, RunningCall } from "../upstreams/endpoint.ts";
-import type { LeaveQueue, SlotSeeker, Upstream } from "../upstreams/upstream.ts";
+import type { LeaveQueue, SlotSeeker } from "../upstreams/slot-seeker.ts";
+import type { Upstream } from "../upstreams/upstream.ts";
 import { Attempt, type AttemptEnd, type AttemptFailure, type AttemptOwner } from "./attempt.ts";
 import { CallClock } from "./call-clock.ts";
 import type { CallDeps } from "./call-deps.ts";
@@ -30,8 +31,6 @@ import { buildUpstreamRequest, injectsUsage } from "./upstream-request.ts";
 import { SlotHold } from "./slot-hold.ts";
 import { notesFor } from "./waiting-notes.ts";
 
-/** Of an engine's error answer, what is read to know its kind. */
-const ERROR_TEXT_BYTES = 8 * 1024;
 /** Answers of an `http` upstream that another endpoint may do better. */
 const RETRIED_STATUS: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
@@ -161,9 +160,9 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#dispatch(endpoint, false);
   }
 
-  onExpired(why: LeaveQueue, waitedMs: number, retryAfterMs: number): void {
+  onExpired(why: LeaveQueue, waitedMs: number, retryAfterMs: number, detail = ""): void {
     this.#answer.queueMs = waitedMs;
-    const { code, message } = refusalOf(why, waitedMs, this.class);
+    const { code, message } = refusalOf(why, waitedMs, this.class, detail);
     this.#metrics.refused(code);
     this.#answer.refuse(code, message, retryAfterMs);
     this.#end(code === "QUEUE_TIMEOUT" ? "queue_timeout" : "refused", code);
@@ -230,9 +229,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
 
   onFailure(attempt: Attempt, failure: AttemptFailure): void {
     if (attempt !== this.#attempt) return;
-    const { cause, message, answer } = retryCauseOf(failure, (status, body) =>
-      this.#upstream.adapter.classifyError(status, body.subarray(0, ERROR_TEXT_BYTES).toString("utf8")),
-    );
+    const { cause, message, answer } = retryCauseOf(failure, (this.endpoint ?? this.#upstream).adapter);
     this.#giveUp(attempt, cause, message, answer);
   }
 
@@ -487,7 +484,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
 
   #warn(op: string, code: ErrorCode, said: string): void {
     const { id, engineKey } = this.#upstream.settings;
-    const message = engineKey?.maskIn(said) ?? said;
+    const message = (this.endpoint?.engineKey ?? engineKey)?.maskIn(said) ?? said;
     const who = {
       request: this.#context.requestId,
       key: this.keyId,

@@ -1,26 +1,36 @@
 import type { UpstreamTimeouts } from "../../contract/gateway-config.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { CallLimit } from "../../decide/calls/call-deadlines.ts";
-import type { EngineErrorKind } from "../../decide/engines/adapter.ts";
+import type { EngineAdapter } from "../../decide/engines/adapter.ts";
 import type { RetryCause } from "../../decide/routing/retry-policy.ts";
 import { blamesRequest } from "../../decide/sse/refusal-event.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import type { UpstreamHead } from "../upstream/port.ts";
+import type { LeaveQueue } from "../upstreams/slot-seeker.ts";
 import type { TryResult } from "../upstreams/try-result.ts";
-import type { LeaveQueue } from "../upstreams/upstream.ts";
 import type { AttemptFailure } from "./attempt.ts";
+
+/** Of an engine's error answer, what is read to know its kind. */
+const ERROR_TEXT_BYTES = 8 * 1024;
 
 /** What a request is told that leaves the queue without a slot. */
 export function refusalOf(
   why: LeaveQueue,
   waitedMs: number,
   requestClass: RequestClass,
+  detail: string,
 ): { readonly code: ErrorCode; readonly message: string } {
   const waited = Math.round(waitedMs);
   switch (why) {
     case "queueTimeout":
       return { code: "QUEUE_TIMEOUT", message: `no slot became free within ${waited} ms (class ${requestClass})` };
+    case "startTimeout": {
+      const reason = detail === "" ? "" : `: ${detail}`;
+      return { code: "COLD_START", message: `the model was not started within ${waited} ms${reason}` };
+    }
+    case "notStarted":
+      return { code: "UPSTREAM_UNAVAILABLE", message: detail };
     case "deadline":
     case "deadlineSpent":
       return { code: "QUEUE_TIMEOUT", message: `the request's own deadline was spent after ${waited} ms in the queue` };
@@ -48,15 +58,13 @@ export interface FailureFacts {
   readonly answer: { readonly head: UpstreamHead; readonly body: Buffer } | undefined;
 }
 
-export function retryCauseOf(
-  failure: AttemptFailure,
-  classify: (status: number, body: Buffer) => EngineErrorKind,
-): FailureFacts {
+export function retryCauseOf(failure: AttemptFailure, adapter: EngineAdapter): FailureFacts {
   switch (failure.kind) {
     case "status": {
       const { head, body } = failure;
+      const text = body.subarray(0, ERROR_TEXT_BYTES).toString("utf8");
       return {
-        cause: { kind: "status", status: head.status, error: classify(head.status, body) },
+        cause: { kind: "status", status: head.status, error: adapter.classifyError(head.status, text) },
         message: `the engine answered ${head.status}`,
         answer: { head, body },
       };

@@ -6,7 +6,8 @@ import {
 } from "../../decide/routing/retry-policy.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
 import type { Endpoint } from "../upstreams/endpoint.ts";
-import type { SlotSeeker, Upstream } from "../upstreams/upstream.ts";
+import type { SlotSeeker } from "../upstreams/slot-seeker.ts";
+import type { Upstream } from "../upstreams/upstream.ts";
 
 /** How often and where one call has been tried, and whether and where it may be tried again. */
 export class CallTries {
@@ -42,7 +43,7 @@ export class CallTries {
   /** An error answer that was passed on unread still tells of the endpoint that gave it. */
   passed(endpoint: Endpoint | null, status: number, now: MonoMs): void {
     if (endpoint === null || status < 400) return;
-    const error = this.#upstream.adapter.classifyError(status, "");
+    const error = endpoint.adapter.classifyError(status, "");
     this.#upstream.onResult(endpoint, { kind: "status", status, error }, now);
   }
 

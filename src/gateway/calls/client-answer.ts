@@ -41,6 +41,10 @@ export class ClientAnswer {
     this.writer = new ClientWriter(options.context.res, options.onBlocked, options.onDrained);
   }
 
+  get #engineKey(): Secret | null {
+    return (this.endpoint ?? this.#options.upstream).engineKey;
+  }
+
   /** The head of an answer that goes on piece by piece. False: the client can't be written to any more. */
   begin(head: UpstreamHead, contentLength: number | undefined): boolean {
     this.status = head.status;
@@ -54,7 +58,7 @@ export class ClientAnswer {
   /** The engine's own error goes on as it is, in a shape that clients can read. */
   engineError(head: UpstreamHead, said: Buffer): void {
     // What the engine was given to let us in: it may repeat it in its errors, and no client may see it.
-    const key = this.#options.upstream.engineKey;
+    const key = this.#engineKey;
     const masked = key?.isIn(said) === true;
     const body = masked ? Buffer.from(key.maskIn(said.toString("latin1")), "latin1") : said;
     const rawHeaders = key === null ? head.rawHeaders : withoutSecret(head.rawHeaders, key);
@@ -79,7 +83,7 @@ export class ClientAnswer {
 
   /** A refusal, or a failure before anything of an answer came: JSON, or an event where comments have gone out already. */
   refuse(code: ErrorCode, said: string, retryAfterMs?: number): void {
-    const message = this.#options.upstream.engineKey?.maskIn(said) ?? said;
+    const message = this.#engineKey?.maskIn(said) ?? said;
     if (this.writer.committed) {
       this.writer.breakOff(this.#errorEvent(code, message, undefined));
       return;
@@ -120,7 +124,7 @@ export class ClientAnswer {
   }
 
   #errorEvent(code: ErrorCode, said: string, verdict: StreamVerdict | undefined): Buffer {
-    const message = this.#options.upstream.engineKey?.maskIn(said) ?? said;
+    const message = this.#engineKey?.maskIn(said) ?? said;
     const { context } = this.#options;
     const last = verdict?.lastSequenceNumber;
     return renderErrorEvent(context.dialect, code, message, verdict?.atBoundary ?? true, {

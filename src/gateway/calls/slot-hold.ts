@@ -39,7 +39,7 @@ export class SlotHold {
     const endpoint = this.#endpoint;
     if (endpoint === null) return;
     this.#endpoint = null;
-    if (this.#worksOn(aborted)) this.#upstream.linger(null, endpoint, this.#call);
+    if (this.#worksOn(endpoint, aborted)) this.#upstream.linger(null, endpoint, this.#call);
     else this.#upstream.leaveEndpoint(endpoint, this.#call);
   }
 
@@ -49,7 +49,7 @@ export class SlotHold {
     const held = this.#held;
     this.#endpoint = null;
     this.#held = false;
-    if (endpoint !== null && this.#worksOn(aborted)) {
+    if (endpoint !== null && this.#worksOn(endpoint, aborted)) {
       this.#upstream.linger(held ? this.#id : null, endpoint, this.#call);
       return;
     }
@@ -62,8 +62,7 @@ export class SlotHold {
     if (held) this.#upstream.endSlot(this.#id);
   }
 
-  #worksOn(aborted: boolean): boolean {
-    const stops = this.#upstream.adapter.stopsAbandoned;
+  #worksOn({ adapter: { stopsAbandoned: stops } }: Endpoint, aborted: boolean): boolean {
     return aborted && !(this.#streamed ? stops.streamed : stops.nonStreamed);
   }
 }

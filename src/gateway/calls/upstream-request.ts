@@ -31,7 +31,7 @@ export function buildUpstreamRequest(
   span: RequestSpan | null,
   how: { readonly now: MonoMs; readonly freshConnection: boolean },
 ): UpstreamRequest {
-  const { settings, adapter } = upstream;
+  const { settings } = upstream;
   const http = settings.kind === "http";
   const members = request.scan === null ? [] : newMembers(upstream, endpoint, request, request.scan);
   const spliced =
@@ -43,7 +43,7 @@ export function buildUpstreamRequest(
     extra: upstream.forwardHeaders,
     host: endpoint.hostHeader,
     requestId: context.requestId,
-    engineAuth: upstream.engineAuth,
+    engineAuth: endpoint.engineAuth,
     via: context.req.httpVersion === "1.1" ? VIA_1_1 : VIA_1_0,
     forwarded: http
       ? {
@@ -58,7 +58,7 @@ export function buildUpstreamRequest(
   });
   return {
     method: request.method,
-    path: endpoint.basePath + (http ? request.path : adapter.enginePath(request.path)) + request.query,
+    path: endpoint.basePath + (http ? request.path : endpoint.adapter.enginePath(request.path)) + request.query,
     headers,
     body: spliced === null ? request.chunks : spliced.chunks,
     bodyBytes: spliced === null ? request.bytes : spliced.bytes,
@@ -76,10 +76,10 @@ function newMembers(
   const usage = usageMember(upstream, request, scan);
   if (usage !== null) members.push(usage);
   if (upstream.settings.enginePriority) {
-    const priority = upstream.adapter.priorityField(request.class);
+    const priority = endpoint.adapter.priorityField(request.class);
     if (priority !== null) members.push({ key: priority.field, valueText: String(priority.value) });
   }
-  const model = engineModelName(endpoint, upstream.settings.models, request.model, upstream.adapter);
+  const model = engineModelName(endpoint, upstream.settings.models, request.model);
   if (model !== request.model) members.push({ key: "model", valueText: JSON.stringify(model) });
   return members;
 }

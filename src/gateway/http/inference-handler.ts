@@ -33,6 +33,8 @@ export interface InferenceDeps extends CallDeps, CallGate {
   /** Calls that wait or run, so that a stop can wait for them. */
   readonly calls: Bag<AdmittedCall>;
   readonly replays: ReplayDesk;
+  /** A control plane is to say what there is, and none has yet: a name that is not known may become known. */
+  readonly catalogPending: () => boolean;
 }
 
 /** Members that routing, admission or a splice may need. A second one of any of them is refused. */
@@ -189,6 +191,8 @@ export class InferenceHandler {
     if (scanned.kind === "bad") return refuse(scanned.code, scanned.why, { param: scanned.param });
     const model = scanned.kind === "opaque" ? "" : scanned.model;
     const upstream = arriving.upstream ?? this.#deps.registry.byModel(model);
+    if (upstream === undefined && this.#deps.catalogPending())
+      return refuse("UPSTREAM_UNAVAILABLE", "no control plane has told yet which models there are", { param: "model" });
     if (upstream === undefined || (arriving.upstream === null && upstream.settings.kind !== "openai")) {
       return refuse("MODEL_UNKNOWN", `the model ${JSON.stringify(model.slice(0, 200))} does not exist`, {
         param: "model",

@@ -12,8 +12,9 @@ import type { JobsHealth } from "../jobs/open-jobs.ts";
 import type { Registry } from "../metrics/registry.ts";
 import { CONTENT_TYPE, negotiateFormat } from "../metrics/render.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
+import type { FeedView } from "../feed/feed-client.ts";
 import type { CoordinationHealth } from "../open-coordination.ts";
-import { upstreamHealth } from "../views/health-view.ts";
+import { feedHealth, upstreamHealth } from "../views/health-view.ts";
 import { findModel, listModels } from "../views/models-view.ts";
 import type { ClientRequest } from "./client-port.ts";
 import type { RequestContext } from "./request-context.ts";
@@ -32,6 +33,8 @@ export interface OwnRoutesDeps {
   readonly lastReload: () => { readonly ok: boolean; readonly message: string | null };
   readonly coordination: () => CoordinationHealth;
   readonly jobs: () => JobsHealth;
+  /** Null where no control plane is followed. */
+  readonly feed: (() => { readonly view: FeedView; readonly warnings: readonly string[] }) | null;
   readonly startedAt: EpochMs;
   readonly version: string;
 }
@@ -134,6 +137,8 @@ export class OwnRoutes {
     if (this.#deps.draining()) throw new YardmasterError("DRAINING", "the gateway is stopping");
     const upstreams = this.#deps.registry.all();
     const able = upstreams.filter((upstream) => upstream.unavailable("", true) === null).length;
+    if (this.#deps.feed?.().view.state === "nothing_known" && able === 0)
+      throw new YardmasterError("UPSTREAM_UNAVAILABLE", "no control plane has told yet what there is to serve");
     if (upstreams.length > 0 && able === 0)
       throw new YardmasterError("UPSTREAM_UNAVAILABLE", "no upstream has an endpoint that can take work");
     sendText(context, 200, `ready: ${able} of ${upstreams.length} upstreams can take work\n`);
@@ -142,10 +147,12 @@ export class OwnRoutes {
   #health(): Record<string, unknown> {
     const { registry, clock, startedAt, version } = this.#deps;
     const now = clock.mono();
+    const feed = this.#deps.feed?.() ?? null;
     return {
       version,
       started_at: isoTime(startedAt),
       coordination: this.#deps.coordination(),
+      control: feedHealth(feed?.view ?? null, feed?.warnings ?? []),
       draining: this.#deps.draining(),
       config: this.#deps.lastReload(),
       audit: this.#deps.audit.stats(),

@@ -1,6 +1,7 @@
 import type { RequestOutcome } from "../../contract/audit-event.ts";
 import { METRICS, type MetricDefinition } from "../../contract/metric-names.ts";
 import { REQUEST_CLASSES, type RequestClass } from "../../contract/request-class.ts";
+import type { FeedRefusal } from "../../decide/feed/take-feed.ts";
 import type { NotKept } from "../../decide/replay/keep-answer.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import { createJobMetrics, type JobMetrics } from "./job-metrics.ts";
@@ -74,6 +75,10 @@ export interface CollectedFamilies {
   readonly gatewaysSeen: GaugeFamily;
   readonly slotsElsewhere: GaugeFamily;
   readonly failedOpen: GaugeFamily;
+  readonly feedConnected: GaugeFamily;
+  readonly feedEpoch: GaugeFamily;
+  readonly feedVersion: GaugeFamily;
+  readonly feedAge: GaugeFamily;
 }
 
 export interface GatewayMetrics {
@@ -91,6 +96,7 @@ export interface GatewayMetrics {
   replyNotKept(purpose: "idempotency" | "cache", why: NotKept): void;
   leasesLost(upstream: string, leases: number): void;
   storeEmptied(): void;
+  feedRefused(why: FeedRefusal): void;
   readonly jobs: JobMetrics;
   readonly collected: CollectedFamilies;
 }
@@ -225,6 +231,10 @@ function registerCollected(registry: Registry): CollectedFamilies {
     gatewaysSeen: gauge(registry, METRICS.gatewaysSeen),
     slotsElsewhere: gauge(registry, METRICS.slotsElsewhere),
     failedOpen: gauge(registry, METRICS.failedOpen),
+    feedConnected: gauge(registry, METRICS.feedConnected),
+    feedEpoch: gauge(registry, METRICS.feedEpoch),
+    feedVersion: gauge(registry, METRICS.feedVersion),
+    feedAge: gauge(registry, METRICS.feedAge),
   };
 }
 
@@ -254,6 +264,12 @@ function registerCounted(registry: Registry): { counters: Counters; histograms: 
   };
 }
 
+const FEED_REFUSALS: Readonly<Record<FeedRefusal, string>> = {
+  oldEpoch: "old_epoch",
+  otherHolder: "other_holder",
+  otherCluster: "other_cluster",
+};
+
 /** Registers every metric of the contract's table and hands out what the gateway counts with. */
 export function createGatewayMetrics(registry: Registry, version: string): GatewayMetrics {
   const { counters, histograms } = registerCounted(registry);
@@ -267,6 +283,7 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
   const steps = counter(registry, METRICS.coordinationSteps);
   const lost = counter(registry, METRICS.leasesLost);
   const emptied = counter(registry, METRICS.storeEmptied).labels();
+  const feedRefused = counter(registry, METRICS.feedRefused);
   const collapsed = counter(registry, METRICS.seriesCollapsed);
   const collectErrors = counter(registry, METRICS.collectErrors);
   gauge(registry, METRICS.buildInfo).labels(version).set(1);
@@ -292,6 +309,7 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
     authFailed: (why) => authFailures.labels(why).inc(),
     leasesLost: (upstream, leases) => lost.labels(upstream).inc(leases),
     storeEmptied: () => emptied.inc(),
+    feedRefused: (why) => feedRefused.labels(FEED_REFUSALS[why]).inc(),
     coordinationStep: (script, outcome) => steps.labels(script, outcome).inc(),
     configReloaded(result) {
       reloads.labels(result).inc();

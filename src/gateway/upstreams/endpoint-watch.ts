@@ -119,7 +119,7 @@ export class EndpointWatch {
 
   #get(path: string, accept: string, timeoutMs: number): Promise<Fetched> {
     const endpoint = this.#endpoint;
-    const auth = this.#upstream.engineAuth;
+    const auth = endpoint.engineAuth;
     return fetchText(this.#deps.client, this.#deps.clock, endpoint.target, endpoint.basePath + path, {
       headers: ["host", endpoint.hostHeader, "accept", accept, ...(auth === undefined ? [] : ["authorization", auth])],
       timeoutMs,
@@ -129,8 +129,8 @@ export class EndpointWatch {
   // Metrics, load, busy count
 
   async #readMetrics(): Promise<void> {
-    const { adapter } = this.#upstream;
     const endpoint = this.#endpoint;
+    const { adapter } = endpoint;
     const lingering = endpoint.lingers.length > 0;
     const probe = lingering && !this.#probeMissing ? adapter.busyProbe : null;
     const path = probe?.path ?? adapter.metricsPath;
@@ -232,7 +232,7 @@ export class EndpointWatch {
 
   async #readHealth(): Promise<void> {
     const endpoint = this.#endpoint;
-    const health = this.#upstream.adapter.health;
+    const health = endpoint.adapter.health;
     const startedAt = this.#deps.clock.mono();
     if (health === null) {
       this.#healthDue = Number.POSITIVE_INFINITY;
@@ -252,7 +252,7 @@ export class EndpointWatch {
       return;
     }
     this.#failedProbes = 0;
-    const read = this.#upstream.adapter.readHealth(fetched.status, fetched.body);
+    const read = endpoint.adapter.readHealth(fetched.status, fetched.body);
     if (read === "noPage") this.#setHealth("unknown", "");
     else if (read === "healthy") this.#setHealth("healthy", "");
     else this.#setHealth(read, `health page says ${fetched.status}`);
@@ -279,12 +279,12 @@ export class EndpointWatch {
   }
 
   async #readModels(): Promise<void> {
-    const path = this.#upstream.adapter.modelsPath;
+    const { adapter } = this.#endpoint;
+    const path = adapter.modelsPath;
     this.#modelsDue = Number.POSITIVE_INFINITY;
     if (path === null) return;
     const fetched = await this.#get(path, ANY_PAGE, METRICS_TIMEOUT_MS);
-    const models =
-      fetched.kind === "answer" && fetched.status === 200 ? this.#upstream.adapter.readModels(fetched.body) : undefined;
+    const models = fetched.kind === "answer" && fetched.status === 200 ? adapter.readModels(fetched.body) : undefined;
     this.#modelsDue = this.#deps.clock.mono() + (models === undefined ? MODELS_RETRY_MS : MODELS_MS);
     if (models === undefined || this.#stopped) return;
     this.#endpoint.models = new Set(models);
@@ -295,7 +295,7 @@ export class EndpointWatch {
   /** Once: the file promises names that this engine will refuse. */
   #warnOfUnknownModels(models: readonly string[]): void {
     const { id, models: named } = this.#upstream.settings;
-    const strange = this.#upstream.adapter.refusesUnknownModels && !named.some((name) => models.includes(name));
+    const strange = this.#endpoint.adapter.refusesUnknownModels && !named.some((name) => models.includes(name));
     if (strange && !this.#warnedModels) {
       this.#deps.log.warn("endpoint.models_unknown", {
         upstream: id,

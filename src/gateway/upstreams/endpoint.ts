@@ -1,12 +1,14 @@
 import { Bag } from "../../kernel/bag.ts";
 import { createHash } from "node:crypto";
-import type { EndpointSettings, UpstreamTimeouts } from "../../contract/gateway-config.ts";
+import type { EndpointSettings, UpstreamSettings } from "../../contract/gateway-config.ts";
 import type { EngineAdapter, EngineLoad } from "../../decide/engines/adapter.ts";
 import { Breaker } from "../../decide/routing/breaker.ts";
+import { adapterFor } from "../../decide/engines/engines.ts";
 import { exclusionReason, type EndpointView } from "../../decide/routing/choose-endpoint.ts";
 import { effectiveState } from "../../decide/routing/outlier.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
+import type { Secret } from "../../kernel/secret.ts";
 import type { UpstreamTarget } from "../upstream/port.ts";
 
 /** A request that is on an endpoint. The stall check reads it, and aborts it when the endpoint is given up. */
@@ -37,14 +39,18 @@ export interface Linger {
 }
 
 /**
- * The live state of one base URL. Kept over reloads as long as the URL stays (statement R6). Written by the upstream that
- * owns it and by its poller; read by routing.
+ * The live state of one base URL. Kept over reloads as long as the URL, and the replica behind it, stay (statement R6). Written by
+ * the upstream that owns it and by its poller; read by routing.
  */
 export class Endpoint {
   readonly id: string;
   /** Shown to clients: tells endpoints apart without telling an address. */
   readonly publicId: string;
   readonly url: string;
+  readonly replica: EndpointSettings["replica"];
+  adapter: EngineAdapter;
+  /** What the engine is asked with; never logged. */
+  engineKey: Secret | null;
   target: UpstreamTarget;
   /** For the `Host` header of requests to it. */
   readonly hostHeader: string;
@@ -88,26 +94,44 @@ export class Endpoint {
   /** The call that shows, in "halfOpen", whether the endpoint is back. */
   probe: object | null = null;
 
-  constructor(settings: EndpointSettings, timeouts: UpstreamTimeouts, now: MonoMs) {
+  constructor(settings: EndpointSettings, upstream: UpstreamSettings, now: MonoMs) {
     this.id = settings.id;
     this.url = settings.url;
+    this.replica = settings.replica;
     const host = settings.hostname.includes(":") ? `[${settings.hostname}]` : settings.hostname;
     this.hostHeader = settings.port === (settings.protocol === "https:" ? 443 : 80) ? host : `${host}:${settings.port}`;
     this.externalAt = now;
     this.publicId = `ep-${createHash("sha256").update(settings.url).digest("hex").slice(0, 8)}`;
-    this.target = targetOf(settings, timeouts);
+    this.adapter = adapterFor(settings.engine ?? upstream.engine);
+    this.engineKey = settings.engineKey ?? upstream.engineKey;
+    this.target = targetOf(settings, upstream);
     this.basePath = settings.basePath;
     this.slots = settings.slots;
     this.gpus = settings.gpus;
+    this.draining = settings.draining;
     this.breaker = new Breaker(now);
   }
 
-  /** A reload that keeps the URL. */
-  applySettings(settings: EndpointSettings, timeouts: UpstreamTimeouts): void {
-    this.target = targetOf(settings, timeouts);
+  /** A reload that keeps it. */
+  applySettings(settings: EndpointSettings, upstream: UpstreamSettings): void {
+    this.adapter = adapterFor(settings.engine ?? upstream.engine);
+    this.engineKey = settings.engineKey ?? upstream.engineKey;
+    this.target = targetOf(settings, upstream);
     this.slots = settings.slots;
     this.gpus = settings.gpus;
-    this.draining = false;
+    this.draining = settings.draining;
+  }
+
+  /** Whole `Authorization` value for the engine; never logged. */
+  get engineAuth(): string | undefined {
+    return this.engineKey === null ? undefined : `Bearer ${this.engineKey.reveal()}`;
+  }
+
+  /** How long nobody has asked it for anything: 0 while somebody does, undefined when nobody ever did. */
+  idleMs(now: MonoMs): number | undefined {
+    if (this.inFlight > 0) return 0;
+    if (this.lastAskedAt === undefined) return undefined;
+    return Math.max(0, now - Math.max(this.lastAskedAt, this.#idleSince ?? 0));
   }
 
   addRunning(call: RunningCall, now: MonoMs): void {
@@ -237,24 +261,23 @@ export type EndpointState = (typeof ENDPOINT_STATES)[number];
 
 const NONE_TRIED: ReadonlySet<string> = new Set();
 
+/** Endpoints of one name are one, and keep their state. */
+export const endpointKey = ({ url, replica }: Pick<EndpointSettings, "url" | "replica">): string =>
+  replica === null ? url : `${url}#${replica.id}.${replica.generation}`;
+
 const targetOf = (
   { origin, protocol, hostname, port }: EndpointSettings,
-  { connectMs }: UpstreamTimeouts,
+  { timeouts }: UpstreamSettings,
 ): UpstreamTarget => ({
   origin,
   protocol,
   hostname,
   port,
-  connectTimeoutMs: connectMs,
+  connectTimeoutMs: timeouts.connectMs,
 });
 
 /** The name under which an engine knows the model that the client named, when it is not the same. */
-export function engineModelName(
-  endpoint: Endpoint,
-  upstreamModels: readonly string[],
-  asked: string,
-  adapter: EngineAdapter,
-): string {
-  if (!adapter.refusesUnknownModels || endpoint.models === null || endpoint.models.has(asked)) return asked;
+export function engineModelName(endpoint: Endpoint, upstreamModels: readonly string[], asked: string): string {
+  if (!endpoint.adapter.refusesUnknownModels || endpoint.models === null || endpoint.models.has(asked)) return asked;
   return upstreamModels.find((name) => endpoint.models?.has(name)) ?? asked;
 }

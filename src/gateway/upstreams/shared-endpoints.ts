@@ -4,6 +4,7 @@ import type { BookEndpoint, BookLimits } from "../../decide/coordination/book-vi
 import { chooseEndpoint, exclusionReason, type EndpointView } from "../../decide/routing/choose-endpoint.ts";
 import type { Random } from "../../kernel/random.ts";
 import type { AdmissionPool } from "../../decide/admission/admission-pool.ts";
+import type { PoolLimits } from "../../decide/admission/pool-limits.ts";
 import type { Endpoint } from "./endpoint.ts";
 
 /** The upstream, as far as its sharing looks at it. */
@@ -97,7 +98,14 @@ export const bookEndpoint = ({ url, slots }: Endpoint): BookEndpoint => ({ token
  * Where a slot is asked for at the store, a request waits for the answer in the queue: those that would go at once need room
  * there beside those that wait for longer.
  */
-export const poolLimits = ({ limits }: UpstreamSettings, shared: boolean): UpstreamSettings["limits"] =>
-  shared ? { ...limits, queueMax: limits.queueMax + limits.slots } : limits;
+export const poolLimits = (
+  { limits, catalog }: UpstreamSettings,
+  shared: boolean,
+  waitsForStart: boolean,
+): PoolLimits => ({
+  ...limits,
+  queueMax: shared ? limits.queueMax + limits.slots : limits.queueMax,
+  startTimeoutMs: waitsForStart ? (catalog?.coldStartMs ?? null) : null,
+});
 
 const NONE_TRIED: ReadonlySet<string> = new Set();

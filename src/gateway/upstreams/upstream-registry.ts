@@ -29,7 +29,9 @@ export class UpstreamRegistry {
     for (const settings of list) {
       const known = this.#byId.get(settings.id) ?? this.#leaving.get(settings.id);
       const upstream = known ?? new Upstream(settings, this.#deps);
-      known?.applySettings(settings);
+      // What came back from leaving has to take its endpoints back, though its settings are the same.
+      if (known !== undefined && (known.settings !== settings || this.#leaving.has(settings.id)))
+        known.applySettings(settings);
       this.#leaving.delete(settings.id);
       this.#byId.set(settings.id, upstream);
       for (const model of settings.models) byModel.set(model, upstream);

@@ -1,11 +1,11 @@
 import type { EndpointSettings, UpstreamSettings } from "../../contract/gateway-config.ts";
 import type { SharedUpstream, SlotSharer } from "../../coord/slot-sharer.ts";
-import type { RequestClass } from "../../contract/request-class.ts";
-import { AdmissionPool, type Admission, type PoolEvent, type Room } from "../../decide/admission/admission-pool.ts";
+import { AdmissionPool, type Admission, type Room } from "../../decide/admission/admission-pool.ts";
 import type { Gate } from "../../decide/admission/gate.ts";
 import { RANK } from "../../decide/admission/ranks.ts";
 import type { EngineAdapter } from "../../decide/engines/adapter.ts";
 import { adapterFor } from "../../decide/engines/engines.ts";
+import { judgeStart, startNews, type StartVerdict } from "../../decide/feed/judge-start.ts";
 import {
   chooseEndpoint,
   exclusionReason,
@@ -22,36 +22,10 @@ import type { Deadline, TimerWheel } from "../../kernel/timer-wheel.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
-import { Endpoint, type RunningCall } from "./endpoint.ts";
+import { Endpoint, endpointKey, type RunningCall } from "./endpoint.ts";
+import type { SlotSeeker } from "./slot-seeker.ts";
 import { resultKindOf, type TryResult } from "./try-result.ts";
 import { bookEndpoint, poolLimits, SharedEndpoints } from "./shared-endpoints.ts";
-
-/** Why a request gets no slot. */
-export type LeaveQueue =
-  | Extract<Admission, { kind: "refused" }>["why"]
-  | Extract<PoolEvent, { kind: "expired" }>["why"]
-  | "displaced"
-  | "draining"
-  | "removed";
-
-/** A request that asks for a slot. Exactly one of the callbacks follows a queued arrival, unless it is withdrawn. */
-export interface SlotSeeker {
-  readonly id: number;
-  readonly class: RequestClass;
-  readonly keyId: string;
-  readonly weight: number;
-  readonly bytes: number;
-  readonly model: string;
-  readonly deadline: MonoMs | undefined;
-  readonly askedAt: MonoMs;
-  /** Whether the scores behind the choice are wanted; they are then left in `choice`. */
-  readonly wantsChoice: boolean;
-  choice: EndpointChoice | null;
-  /** The endpoint booked for it; set by the upstream in the same step as the admission. */
-  endpoint: Endpoint | null;
-  onAdmitted(waitedMs: number): void;
-  onExpired(why: LeaveQueue, waitedMs: number, retryAfterMs: number): void;
-}
 
 export interface UpstreamDeps {
   /** What speaks to the engines of such an upstream, whose calls see one exchange in any case. */
@@ -65,6 +39,8 @@ export interface UpstreamDeps {
   readonly log: Logger;
   /** How its slots are shared with other gateways; null when they are this gateway's alone. */
   readonly share: ((upstream: SharedUpstream) => SlotSharer) | null;
+  /** The first request waits for the start of a model of which nothing runs. */
+  readonly onStartWanted: () => void;
 }
 
 /** Who looks after one endpoint. */
@@ -76,6 +52,8 @@ export interface EndpointWatcher {
 
 /** Retry-After when nothing tells how long a whole upstream stays away. */
 const AWAY_MS = 5_000;
+/** And when a model's start was not there in time, or has failed. */
+const NOT_STARTED_MS = 10_000;
 
 /**
  * One upstream's live state: the admission pool and the endpoints under it. It outlives reloads: what stays keeps its
@@ -90,8 +68,6 @@ export class Upstream implements Room {
   settings: UpstreamSettings;
   adapter: EngineAdapter;
   client: UpstreamClient;
-  /** Whole `Authorization` value for the engine; never logged. */
-  engineAuth: string | undefined;
   forwardHeaders: ReadonlySet<string>;
   readonly pool: AdmissionPool;
   readonly budget: RetryBudget;
@@ -113,13 +89,17 @@ export class Upstream implements Room {
     this.settings = settings;
     this.adapter = adapterFor(settings.engine);
     this.client = deps.clientFor(settings);
-    this.engineAuth = engineAuthOf(settings);
     this.forwardHeaders = new Set(settings.forwardHeaders);
     this.#deps = deps;
     const { share } = deps;
     // A pool that shares asks the sharer, which is made with the pool.
     const gate: Gate = { permits: (rank, group, at) => this.sharer?.permits(rank, group, at) === true };
-    this.pool = new AdmissionPool(poolLimits(settings, share !== null), this, now, share === null ? undefined : gate);
+    this.pool = new AdmissionPool(
+      poolLimits(settings, share !== null, false),
+      this,
+      now,
+      share === null ? undefined : gate,
+    );
     this.sharer = share === null ? null : share(new SharedEndpoints(this, deps.random));
     this.budget = new RetryBudget(settings.retry.budgetRatio, now);
     this.applyEndpoints(settings.endpoints);
@@ -127,31 +107,46 @@ export class Upstream implements Room {
 
   /** A reload. Limits change at once; running requests go on under what they started with. */
   applySettings(settings: UpstreamSettings): void {
+    const before = this.settings.catalog?.standing ?? null;
     this.settings = settings;
     this.adapter = adapterFor(settings.engine);
     this.client = this.#deps.clientFor(settings);
-    this.engineAuth = engineAuthOf(settings);
     this.forwardHeaders = new Set(settings.forwardHeaders);
-    this.pool.setLimits(poolLimits(settings, this.sharer !== null), this.#deps.clock.mono());
     this.budget.setRatio(settings.retry.budgetRatio);
     this.applyEndpoints(settings.endpoints);
+    const news = startNews(before, settings.catalog?.standing ?? null, this.start);
+    if (news !== null) this.#expelWaiting("notStarted", news);
+    else if (this.#seekers.size > 0 && this.start.kind === "waits") this.#deps.onStartWanted();
   }
 
-  /** The interface that a reload uses, and the control plane's feed: the whole list, as it should be from now on. */
+  /** Whether requests are served, wait for a start of the model, or can't have it. */
+  get start(): StartVerdict {
+    return judgeStart(this.settings.catalog, this.endpoints.filter(({ draining }) => !draining).length);
+  }
+
+  /** Those that wait for a start; null when nobody does. */
+  startDemand(now: MonoMs): { readonly waiting: number; readonly oldestWaitMs: number } | null {
+    const [oldest] = this.#seekers.values();
+    if (oldest === undefined || this.start.kind !== "waits") return null;
+    return { waiting: this.#seekers.size, oldestWaitMs: Math.max(0, now - oldest.askedAt) };
+  }
+
+  /** The whole list, as it should be from now on. */
   applyEndpoints(list: readonly EndpointSettings[]): void {
     const now = this.#deps.clock.mono();
-    const wanted = new Map(list.map((settings) => [settings.url, settings]));
-    const byUrl = new Map([...this.endpoints, ...this.leaving].map((endpoint) => [endpoint.url, endpoint]));
-    for (const endpoint of this.endpoints) if (!wanted.has(endpoint.url)) this.#leave(endpoint);
+    const wanted = new Set(list.map(endpointKey));
+    const byKey = new Map([...this.endpoints, ...this.leaving].map((endpoint) => [endpointKey(endpoint), endpoint]));
+    for (const endpoint of this.endpoints) if (!wanted.has(endpointKey(endpoint))) this.#leave(endpoint);
     this.endpoints.length = 0;
     for (const settings of list) {
-      const known = byUrl.get(settings.url);
-      const endpoint = known ?? new Endpoint(settings, this.settings.timeouts, now);
-      endpoint.applySettings(settings, this.settings.timeouts);
+      const known = byKey.get(endpointKey(settings));
+      const endpoint = known ?? new Endpoint(settings, this.settings, now);
+      endpoint.applySettings(settings, this.settings);
       this.leaving.delete(endpoint);
       this.endpoints.push(endpoint);
       if (!this.#watchers.has(endpoint)) this.#watchers.set(endpoint, this.#deps.watch(this, endpoint));
     }
+    this.pool.setLimits(poolLimits(this.settings, this.sharer !== null, this.start.kind === "waits"), now);
     this.roomChanged();
   }
 
@@ -192,6 +187,7 @@ export class Upstream implements Room {
     if (admission.kind === "queued") {
       this.#seekers.set(seeker.id, seeker);
       this.sharer?.changed();
+      if (this.#seekers.size === 1 && this.start.kind === "waits") this.#deps.onStartWanted();
     }
     this.#handOut(now);
     return admission;
@@ -345,6 +341,9 @@ export class Upstream implements Room {
    */
   unavailable(model: string, strict: boolean): { readonly reason: string; readonly retryAfterMs: number } | null {
     const now = this.#deps.clock.mono();
+    const { start } = this;
+    if (start.kind === "waits") return null;
+    if (start.kind === "refused") return { reason: start.why, retryAfterMs: NOT_STARTED_MS };
     if (this.endpoints.length === 0)
       return { reason: "no endpoint is configured or registered", retryAfterMs: AWAY_MS };
     const reasons: string[] = [];
@@ -443,18 +442,18 @@ export class Upstream implements Room {
   }
 
   #afterLeaving(endpoint: Endpoint): void {
-    if (!endpoint.draining || endpoint.inFlight > 0) return;
-    this.leaving.delete(endpoint);
+    if (endpoint.inFlight > 0 || !this.leaving.delete(endpoint)) return;
     this.#watchers.get(endpoint)?.stop();
     this.#watchers.delete(endpoint);
   }
 
-  #expelWaiting(why: "draining" | "removed"): void {
+  #expelWaiting(why: "draining" | "removed" | "notStarted", detail = ""): void {
     const now = this.#deps.clock.mono();
     for (const seeker of [...this.#seekers.values()]) {
       if (!this.pool.cancel(seeker.id, now)) continue;
       this.#seekers.delete(seeker.id);
-      seeker.onExpired(why, now - seeker.askedAt, AWAY_MS);
+      const retryAfterMs = why === "notStarted" ? NOT_STARTED_MS : AWAY_MS;
+      seeker.onExpired(why, now - seeker.askedAt, retryAfterMs, detail);
     }
     this.sharer?.changed();
     this.#handOut(now);
@@ -466,7 +465,9 @@ export class Upstream implements Room {
       this.#seekers.delete(event.id);
       if (seeker === undefined) continue;
       if (event.kind === "admitted") seeker.onAdmitted(event.waitedMs);
-      else seeker.onExpired(event.kind === "displaced" ? "displaced" : event.why, event.waitedMs, event.retryAfterMs);
+      else if (event.kind === "displaced") seeker.onExpired("displaced", event.waitedMs, event.retryAfterMs);
+      else if (event.why !== "startTimeout") seeker.onExpired(event.why, event.waitedMs, event.retryAfterMs);
+      else seeker.onExpired(event.why, event.waitedMs, NOT_STARTED_MS, this.settings.catalog?.standing?.why ?? "");
     }
     this.#arm(now);
   }
@@ -490,9 +491,6 @@ export class Upstream implements Room {
     });
   }
 }
-
-const engineAuthOf = (settings: UpstreamSettings): string | undefined =>
-  settings.engineKey === null ? undefined : `Bearer ${settings.engineKey.reveal()}`;
 
 const ANY = (): boolean => true;
 const NONE_TRIED: ReadonlySet<string> = new Set();

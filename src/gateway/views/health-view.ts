@@ -1,4 +1,5 @@
 import type { MonoMs } from "../../kernel/clock.ts";
+import type { FeedView } from "../feed/feed-client.ts";
 import type { Endpoint } from "../upstreams/endpoint.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 
@@ -12,6 +13,7 @@ export function upstreamHealth(upstream: Upstream, now: MonoMs): Record<string, 
     kind: settings.kind,
     engine: settings.engine,
     models: settings.models,
+    catalog: catalogHealth(upstream),
     available: away === null,
     reason: away?.reason ?? null,
     slots: view.slots,
@@ -27,6 +29,35 @@ export function upstreamHealth(upstream: Upstream, now: MonoMs): Record<string, 
     },
     endpoints: [...upstream.endpoints, ...upstream.leaving].map((endpoint) => endpointHealth(endpoint, now)),
     choice: upstream.explain(""),
+  };
+}
+
+/** Null for an upstream of the file alone. */
+function catalogHealth({ settings, start }: Upstream): Record<string, unknown> | null {
+  const { catalog } = settings;
+  if (catalog === null) return null;
+  const { model, standing } = catalog;
+  return {
+    model,
+    settled: standing?.settled ?? null,
+    why: standing?.why ?? null,
+    waits_for_start: start.kind === "waits",
+  };
+}
+
+/** Null where no control plane is followed. */
+export function feedHealth(view: FeedView | null, warnings: readonly string[]): Record<string, unknown> | null {
+  if (view === null) return null;
+  const { state, mark, ageMs, links } = view;
+  return {
+    state,
+    cluster: mark?.clusterId ?? null,
+    epoch: mark?.epoch ?? null,
+    holder: mark?.holder ?? null,
+    version: mark?.version ?? null,
+    age_ms: ageMs === null ? null : Math.round(ageMs),
+    links: links.map(({ url, standing, why }) => ({ url, standing, why })),
+    warnings,
   };
 }
 
@@ -52,6 +83,8 @@ function endpointHealth(endpoint: Endpoint, now: MonoMs): Record<string, unknown
     id: endpoint.id,
     public_id: endpoint.publicId,
     url: endpoint.url,
+    replica: endpoint.replica?.id ?? null,
+    node: endpoint.replica?.node ?? null,
     slots: endpoint.slots,
     in_flight: endpoint.running.size + endpoint.booked,
     lingering: endpoint.lingers.length,

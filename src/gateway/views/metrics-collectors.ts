@@ -1,6 +1,7 @@
 import type { Clock } from "../../kernel/clock.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import type { BufferBudget } from "../buffer-budget.ts";
+import type { FeedClient } from "../feed/feed-client.ts";
 import type { Coordination } from "../open-coordination.ts";
 import { perClass, type CollectedFamilies } from "../metrics/gateway-metrics.ts";
 import type { ReplayDesk } from "../replay/replay-desk.ts";
@@ -23,6 +24,8 @@ export interface CollectorSources {
   readonly draining: () => boolean;
   readonly logLost: () => number;
   readonly coordination: Coordination;
+  /** Null where no control plane is followed. */
+  readonly feed: FeedClient | null;
 }
 
 /** Fills at each scrape what the state already holds, so that no copy of it can drift. */
@@ -31,6 +34,7 @@ export function collectGatewayMetrics(families: CollectedFamilies, sources: Coll
   collectReplies(families, sources.stores);
   families.replyWaiting.collectWith((set) => set([], sources.replays.waiting));
   collectSharing(families, sources);
+  collectFeed(families, sources);
   families.bufferedBytes.collectWith((set) => set([], sources.budget.usedBytes));
   families.connections.collectWith((set) => {
     const { open, idle } = sources.client.counts();
@@ -79,6 +83,19 @@ function collectSharing(families: CollectedFamilies, { registry }: CollectorSour
       if (sharer !== null) set([settings.id], sharer.book.mode === "open" ? 1 : 0);
     }),
   );
+}
+
+function collectFeed(families: CollectedFamilies, { feed, clock }: CollectorSources): void {
+  if (feed === null) return;
+  families.feedConnected.collectWith((set) => {
+    for (const { url, standing } of feed.view(clock.mono()).links) set([url], standing === "away" ? 0 : 1);
+  });
+  families.feedEpoch.collectWith((set) => set([], feed.state?.mark.epoch));
+  families.feedVersion.collectWith((set) => set([], feed.state?.mark.version));
+  families.feedAge.collectWith((set) => {
+    const { ageMs } = feed.view(clock.mono());
+    set([], ageMs === null ? undefined : ageMs / 1000);
+  });
 }
 
 function collectUpstreams(families: CollectedFamilies, { registry, clock }: CollectorSources): void {

@@ -1,3 +1,4 @@
+import type { CatalogStanding } from "../../contract/gateway-config.ts";
 import type { EpochMs } from "../../kernel/clock.ts";
 import type { RequestKey } from "../../access/request-key.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
@@ -9,7 +10,8 @@ export interface ModelCard {
   readonly object: "model";
   readonly created: number;
   readonly owned_by: string;
-  readonly state: "ready" | "unavailable";
+  /** `starting` and `stopped`: nothing of it runs yet, and a request waits for it. */
+  readonly state: "ready" | "starting" | "stopped" | "unavailable";
   readonly reason: string | null;
 }
 
@@ -18,15 +20,18 @@ const visible = (key: RequestKey, model: string, upstream: Upstream): boolean =>
 
 function cardOf(model: string, upstream: Upstream, startedAt: EpochMs): ModelCard {
   const away = upstream.unavailable(model, true);
+  const standing = upstream.start.kind === "waits" ? (upstream.settings.catalog?.standing ?? null) : null;
   return {
     id: model,
     object: "model",
     created: Math.floor(startedAt / 1000),
     owned_by: "yardmaster",
-    state: away === null ? "ready" : "unavailable",
-    reason: away?.reason ?? null,
+    state: away !== null ? "unavailable" : standing === null ? "ready" : startOf(standing),
+    reason: away?.reason ?? standing?.why ?? null,
   };
 }
+
+const startOf = ({ settled }: CatalogStanding): ModelCard["state"] => (settled === "stopped" ? "stopped" : "starting");
 
 export const listModels = (registry: UpstreamRegistry, key: RequestKey, startedAt: EpochMs): readonly ModelCard[] =>
   registry

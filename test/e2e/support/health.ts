@@ -5,6 +5,7 @@ export interface ShownEndpoint {
   readonly id: string;
   readonly public_id: string;
   readonly url: string;
+  readonly replica: string | null;
   readonly in_flight: number;
   readonly lingering: number;
   readonly external: number;
@@ -57,6 +58,14 @@ export interface HealthPage {
     readonly gateways: number | null;
     readonly unfit_for_jobs: string | null;
   };
+  /** Null where no control plane is followed. */
+  readonly control: {
+    readonly state: "following" | "on_its_own" | "nothing_known";
+    readonly epoch: number | null;
+    readonly version: number | null;
+    readonly age_ms: number | null;
+    readonly warnings: readonly string[];
+  } | null;
   readonly upstreams: readonly UpstreamHealth[];
   readonly audit: { readonly recorded: number; readonly dropped: number; readonly pending: number };
   readonly draining: boolean;

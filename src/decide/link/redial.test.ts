@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { seededRandom } from "../../kernel/random.ts";
-import { HELD_MS_MIN, JITTER_MS_MAX, QUICK_MS_MAX, redialDelay, REFUSED_MS_MIN } from "./reconnect.ts";
+import { HELD_MS_MIN, JITTER_MS_MAX, QUICK_MS_MAX, redialDelay, REFUSED_MS_MIN } from "./redial.ts";
 
 test("a connection that held is tried again at once, later tries are spread over half a minute [80.A17]", () => {
   const random = seededRandom(1);

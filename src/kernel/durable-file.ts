@@ -1,6 +1,6 @@
 import { open, readFile, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
-import { hasSystemCode } from "../../kernel/errors.ts";
+import { hasSystemCode } from "./errors.ts";
 
 const OWNER_ONLY = 0o600;
 
