@@ -62,9 +62,11 @@ export class ReconcileLoop {
     this.#follow();
   }
 
-  /** The last pass of the running term; null on a standby, and before the first. */
-  get last(): FinishedPass | null {
-    return this.#running?.last ?? null;
+  /** The last pass of the running term, with what was committed since; null on a standby, and before the first. */
+  get seen(): FinishedPass | null {
+    const last = this.#running?.last ?? null;
+    const restored = this.#running?.restored ?? null;
+    return last === null || restored === null ? last : { ...last, snapshot: { ...last.snapshot, restored } };
   }
 
   get leads(): boolean {

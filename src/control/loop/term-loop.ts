@@ -92,6 +92,11 @@ export class TermLoop {
     this.#watch = new NodeWatch(watch, lead, clock.mono());
   }
 
+  /** The store is an old copy; null while that is not known. */
+  get restored(): boolean | null {
+    return this.#docs === null ? null : this.#docs.cluster.restoredAbove !== null;
+  }
+
   /** Until the term ends. */
   async run(): Promise<void> {
     const { signal } = this.term;

@@ -127,8 +127,8 @@ export class LiveView implements ClusterView {
 
   async #known(): Promise<Known> {
     const { loop, store, keeper, settings } = this.#ports;
-    const { last } = loop;
-    if (last !== null) return { snapshot: last.snapshot, unplaced: last.plan.unplaced };
+    const { seen } = loop;
+    if (seen !== null) return { snapshot: seen.snapshot, unplaced: seen.plan.unplaced };
     const [state, { catalog }] = await Promise.all([store.load(), keeper.refresh()]);
     const docs = new TermDocs(state);
     const fleet = loop.observe(docs.nodes.values());

@@ -158,6 +158,22 @@ test("an epoch that an agent tells of, higher or of another holder, ends the cla
   assert.deepEqual(driven.take(), [{ kind: "lead", epoch: 9, raisedAbove: 8 }]);
 });
 
+test("a number that the store gave out again, one term behind, shows an old store as well [80.P7]", () => {
+  const driven = new Driven().leads(0, 2);
+  driven.at(100, { kind: "reported", term: { holder: "before", epoch: 2 } });
+  driven.take();
+  driven.at(110, { kind: "held", epoch: 3, priorEpoch: 2 });
+  assert.deepEqual(driven.take(), [{ kind: "lead", epoch: 3, raisedAbove: 2 }]);
+  // The everyday case: another one led meanwhile, and the store knows it.
+  const other = new Driven().leads(0, 2);
+  other.at(100, { kind: "reported", term: { holder: "other", epoch: 3 } });
+  other.at(110, { kind: "refused", by: { holder: "other", epoch: 3 } });
+  other.at(20_000, { kind: "tick" });
+  other.take();
+  other.at(20_010, { kind: "held", epoch: 4, priorEpoch: 3 });
+  assert.deepEqual(other.take(), [{ kind: "lead", epoch: 4, raisedAbove: null }]);
+});
+
 test("an agent that tells of an absurd epoch is not believed", () => {
   const driven = new Driven().leads(0, 3);
   for (const epoch of [Number.MAX_SAFE_INTEGER, Number.NaN, Number.POSITIVE_INFINITY])

@@ -34,6 +34,8 @@ export interface LeaseClaim {
   readonly nextAskAt: MonoMs;
   /** The highest epoch of another holder that an agent told of. */
   readonly floor: number;
+  /** An epoch that the store gave to this control plane, and that agents had obeyed of another one: the store had forgotten it. */
+  readonly disputed: number | null;
   /** Who leads by the store's last word; null: not known. */
   readonly leader: LeaderTerm | null;
   /** Since when the store has not answered. */
@@ -90,6 +92,7 @@ export const newClaim = (self: string, now: MonoMs): LeaseClaim => ({
   askedAt: null,
   nextAskAt: now,
   floor: 0,
+  disputed: null,
   leader: null,
   unreachableSince: null,
 });
@@ -181,13 +184,15 @@ function onHeld(
     return askAgain(standDown(answered, "overtaken"), now);
   const leading: LeaseClaim = {
     ...answered,
+    disputed: null,
     role: "leading",
     epoch,
     confirmedAt: askedAt,
     nextAskAt: asMono(Math.max(now, askedAt + settings.renewMs)),
   };
   if (claim.role === "leading" && claim.epoch === epoch) return { claim: leading, effects: [] };
-  const raisedAbove = epoch > priorEpoch + 1 ? claim.floor : null;
+  const isOldStore = epoch > priorEpoch + 1 || (claim.disputed !== null && claim.disputed === priorEpoch);
+  const raisedAbove = isOldStore ? claim.floor : null;
   return { claim: leading, effects: [{ kind: "lead", epoch, raisedAbove }] };
 }
 
@@ -196,7 +201,8 @@ function onReported(claim: LeaseClaim, term: LeaderTerm, now: MonoMs): ClaimStep
     return { claim, effects: [] };
   const raised = { ...claim, floor: term.epoch };
   if (claim.epoch === null || claim.epoch > term.epoch) return { claim: raised, effects: [] };
-  return askAgain(standDown(raised, "overtaken"), now);
+  const disputed = claim.epoch === term.epoch ? claim.epoch : claim.disputed;
+  return askAgain(standDown({ ...raised, disputed }, "overtaken"), now);
 }
 
 function standDown(claim: LeaseClaim, why: StandDownReason): ClaimStep {
