@@ -10,6 +10,7 @@ const SOAKS = {
     env: { SOAK: "1" },
   },
   takeover: { files: ["test/e2e/control-takeover.test.ts"], env: { SOAK: "1" } },
+  cluster: { files: ["test/e2e/exit-case-freeze.test.ts"], env: { SOAK: "1" } },
   gateways: { files: ["test/e2e/coordination-processes.test.ts"], env: { SOAK: "1" } },
 };
 

@@ -92,7 +92,12 @@ export class CommandDesk {
         times(),
         false,
       );
-      if (again.kind === "carryOut") return this.#remember(command, await this.#carryOut(link, command));
+      if (again.kind === "carryOut") {
+        const { epoch, holder, seq, verb } = command;
+        const replica = "replicaId" in verb ? verb.replicaId : undefined;
+        log.info("command.obeyed", { control: link.url, epoch, holder, seq, verb: verb.kind, replica });
+        return this.#remember(command, await this.#carryOut(link, command));
+      }
       if (again.kind === "refused") return this.#remember(command, again);
     }
     const refusal = verdict.kind === "refused" ? verdict : ({ kind: "refused", code: "REPLAYED", why: "" } as const);

@@ -7,6 +7,10 @@ export interface PostgresDatabases extends AsyncDisposable {
   readonly server: TestServer;
   /** URL of a new, empty database. */
   create(): Promise<string>;
+  /** Keeps the database as it is now under another name; nobody may be connected to it. */
+  copy(url: string, name: string): Promise<void>;
+  /** Puts the copy in the place of the database, as a backup is put back. */
+  restore(url: string, name: string): Promise<void>;
   /** Runs one statement as the owner, for what a fault does. */
   run(url: string, text: string): Promise<readonly Record<string, unknown>[]>;
 }
@@ -24,9 +28,19 @@ export async function startPostgresDatabases(extraArgs: readonly string[] = []):
       await client.end();
     }
   };
+  const nameIn = (url: string): string => new URL(url).pathname.slice(1);
   return {
     server,
     run,
+    copy: async (url, name) => {
+      const copied = `${nameIn(url)}_${name}`;
+      made.push(copied);
+      await run(server.url, `CREATE DATABASE ${copied} TEMPLATE ${nameIn(url)}`);
+    },
+    restore: async (url, name) => {
+      await run(server.url, `DROP DATABASE ${nameIn(url)} WITH (FORCE)`);
+      await run(server.url, `ALTER DATABASE ${nameIn(url)}_${name} RENAME TO ${nameIn(url)}`);
+    },
     create: async () => {
       const name = `${prefix}${made.length}`;
       made.push(name);

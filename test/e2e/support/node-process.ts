@@ -1,0 +1,122 @@
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { stringify } from "yaml";
+import { aGpu, fakeNvidiaSmi } from "../../../src/testing/fake-nvidia-smi.ts";
+import type { EngineCensus } from "./engine-census.ts";
+import { runProgram, type RunningProgram } from "./program.ts";
+import { engineBlock, PORTS } from "./test-agent.ts";
+
+/** A command that an agent began to carry out, as its log tells. */
+export interface Obeyed {
+  readonly epoch: number;
+  readonly holder: string;
+  readonly seq: number;
+  readonly verb: string;
+}
+
+const CARDS = 2;
+
+/** A node: an agent as a process, with cards, a folder and engines of its own. */
+export class NodeProcess implements AsyncDisposable {
+  readonly name: string;
+  readonly #folder: string;
+  readonly #config: string;
+  readonly #census: EngineCensus;
+  readonly #env: Record<string, string>;
+  #program: RunningProgram | null = null;
+  #said = "";
+
+  static async make(options: {
+    readonly name: string;
+    /** Of the whole cluster; the node's own lies in it. */
+    readonly folder: string;
+    readonly controls: readonly string[];
+    readonly token: string;
+    readonly census: EngineCensus;
+  }): Promise<NodeProcess> {
+    const { name } = options;
+    const folder = join(options.folder, name);
+    await mkdir(folder, { recursive: true });
+    const cards = Array.from({ length: CARDS }, (_, index) => aGpu(index, { uuid: `GPU-${name}-${index}` }));
+    const smi = fakeNvidiaSmi(folder, { gpus: cards });
+    const first = engineBlock();
+    const agent = {
+      name,
+      control: options.controls,
+      nvidia_smi: smi.path,
+      weights_dir: join(folder, "weights"),
+      engine_ports: `${first}-${first + PORTS - 1}`,
+    };
+    const config = join(folder, "yardmaster.yaml");
+    await writeFile(config, stringify({ data_dir: join(folder, "data"), agent }), { mode: 0o600 });
+    return new NodeProcess(options, folder, config);
+  }
+
+  private constructor(
+    { name, token, census }: { name: string; token: string; census: EngineCensus },
+    folder: string,
+    config: string,
+  ) {
+    this.name = name;
+    this.#folder = folder;
+    this.#config = config;
+    this.#census = census;
+    this.#env = { YARDMASTER_TOKEN: token, HOME: folder };
+  }
+
+  get log(): string {
+    return this.#said + (this.#program?.err ?? "");
+  }
+
+  async start(): Promise<void> {
+    const program = runProgram(["agent", "--config", this.#config, "--log-format", "json"], {
+      cwd: this.#folder,
+      env: this.#env,
+    });
+    this.#program = program;
+    await program.said(/^yardmaster agent ready /m);
+  }
+
+  signal(name: "SIGSTOP" | "SIGCONT"): void {
+    this.#program?.kill(name);
+  }
+
+  /** The agent alone: its engines run on. */
+  async killAgent(): Promise<void> {
+    const program = this.#program;
+    if (program === null) return;
+    this.#program = null;
+    await program[Symbol.asyncDispose]();
+    this.#said += program.err;
+  }
+
+  /** As when the power fails: the agent, so that it starts no more, and its engines. */
+  async killTree(): Promise<void> {
+    await this.killAgent();
+    for (const { pid } of this.#census.alive(this.name)) killIfThere(pid);
+  }
+
+  /** In the order in which they were obeyed. */
+  get obeyed(): readonly Obeyed[] {
+    return linesOf<Obeyed>(this.log, "command.obeyed");
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.killTree();
+  }
+}
+
+function killIfThere(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch {
+    // It ended by itself in between.
+  }
+}
+
+/** The lines of a log in JSON that tell of one thing. */
+export const linesOf = <T>(log: string, op: string): readonly T[] =>
+  log
+    .split("\n")
+    .filter((line) => line.includes(`"${op}"`))
+    .map((line) => JSON.parse(line) as T);
