@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, test } from "node:test";
-import { gzipSync } from "node:zlib";
 import type { RawCall } from "../../src/testing/raw-server.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { call, startCall, type CallAnswer, type CallOptions } from "./support/calls.ts";
@@ -178,16 +177,16 @@ export function cacheSuite(where: string, open: () => Promise<ReplayWorld>): voi
       firstStatus: 200,
     },
     {
-      name: "is answered in an encoding",
+      name: "is answered in an encoding that nobody knows",
       fail: ({ socket }) => void socket.write(encoded({ a: 1 })),
       firstStatus: 200,
     },
   ];
   const encoded = (value: unknown): Buffer => {
-    const bytes = gzipSync(JSON.stringify(value));
+    const bytes = Buffer.from(JSON.stringify(value));
     return Buffer.concat([
       Buffer.from(
-        `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: ${bytes.length}\r\n\r\n`,
+        `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: compress\r\nContent-Length: ${bytes.length}\r\n\r\n`,
       ),
       bytes,
     ]);

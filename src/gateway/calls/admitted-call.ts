@@ -260,7 +260,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#tries.count += 1;
     this.#hold.enter(endpoint);
     this.#span?.event("yardmaster.connect", this.#deps.clock.wall());
-    const attempt = new Attempt(this);
+    const attempt = new Attempt(this, this.#context.req.rawHeaders);
     this.#attempt = attempt;
     attempt.exchange = this.#upstream.client.exchange(
       endpoint.target,

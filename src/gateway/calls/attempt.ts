@@ -1,4 +1,5 @@
 import type { StreamEnd } from "../http/routes.ts";
+import { codingToUndo } from "../../decide/http/content-coding.ts";
 import { isReadAsJson, mayAnswerWith, type AnswerKind } from "../../decide/http/answer-type.ts";
 import { BodyEdges } from "../../decide/http/body-edges.ts";
 import { beginsLikeJson, type BodyFacts } from "../../decide/http/body-usage.ts";
@@ -13,8 +14,9 @@ import type {
   UpstreamHandler,
   UpstreamHead,
 } from "../upstream/port.ts";
-import { headerValue } from "./answer-headers.ts";
+import { headerValue, withoutHeaders } from "./answer-headers.ts";
 import type { ClientWriter } from "./client-writer.ts";
+import { DecodedAnswer } from "./decoded-answer.ts";
 
 /** Why a try came to nothing before the client saw a byte of it. */
 export type AttemptFailure =
@@ -63,6 +65,8 @@ export interface AttemptOwner {
 const WHOLE_BYTES_MAX = 256 * 1024;
 const REWRITTEN_BYTES_MAX = 4 * 1024 * 1024;
 const NOTHING = Buffer.alloc(0);
+/** What a body that was decoded on its way no longer has. */
+const OF_THE_CODING = new Set(["content-encoding", "content-length", "etag", "accept-ranges", "content-digest"]);
 const ERROR_BYTES_MAX = 64 * 1024;
 /** Bytes held while the first event is not complete. */
 const HELD_BYTES_MAX = 1024 * 1024 + 64 * 1024;
@@ -80,6 +84,9 @@ type Mode = "head" | "collect" | "error" | "hold" | "events" | "flow" | "over";
  */
 export class Attempt implements UpstreamHandler {
   readonly #owner: AttemptOwner;
+  readonly #asked: readonly string[];
+  /** Takes the body out of a coding that the client did not offer. */
+  #decoded: DecodedAnswer | null = null;
   exchange: UpstreamExchange | null = null;
   #mode: Mode = "head";
   #head: UpstreamHead | null = null;
@@ -97,8 +104,10 @@ export class Attempt implements UpstreamHandler {
   #isJson = false;
   bytesIn = 0;
 
-  constructor(owner: AttemptOwner) {
+  /** `asked`: the client's headers, a flat list. */
+  constructor(owner: AttemptOwner, asked: readonly string[]) {
     this.#owner = owner;
+    this.#asked = asked;
   }
 
   get watcher(): StreamWatcher | null {
@@ -126,8 +135,23 @@ export class Attempt implements UpstreamHandler {
   }
 
   onHead(head: UpstreamHead): boolean {
+    const { contentType, encoding } = describeBody(head.rawHeaders);
+    const encoded = encoding !== "" && encoding !== "identity";
+    const whole = encoded && carriesWhole(head);
+    const coding = whole ? codingToUndo(encoding, headerValue(this.#asked, "accept-encoding")) : undefined;
+    if (coding === undefined || this.exchange === null) return this.#begin(head, contentType, encoded);
+    this.exchange = this.#decoded = new DecodedAnswer(this.exchange, coding, {
+      onData: (payload) => this.#take(payload),
+      onEnd: (trailers) => this.#finish(trailers),
+      onError: (error) => this.#break(error),
+    });
+    const rawHeaders = withoutHeaders(head.rawHeaders, OF_THE_CODING);
+    this.#begin({ ...head, rawHeaders, framing: "close", contentLength: undefined }, contentType, false);
+    return false;
+  }
+
+  #begin(head: UpstreamHead, contentType: string, encoded: boolean): boolean {
     this.#head = head;
-    const { contentType, encoded } = describeBody(head.rawHeaders);
     const passesFraming = head.framing === "chunked" && this.#owner.writer.takesFraming;
     const isEventStream = contentType.startsWith("text/event-stream");
     if (this.#owner.holdsStatus(head.status)) {
@@ -171,6 +195,20 @@ export class Attempt implements UpstreamHandler {
   }
 
   onData(payload: Buffer): boolean {
+    return this.#decoded === null ? this.#take(payload) : this.#decoded.push(payload);
+  }
+
+  onEnd(trailers: readonly string[]): void {
+    if (this.#decoded === null) this.#finish(trailers);
+    else this.#decoded.end(trailers);
+  }
+
+  onError(error: UpstreamError): void {
+    if (this.#decoded === null) this.#break(error);
+    else this.#decoded.fail(error);
+  }
+
+  #take(payload: Buffer): boolean {
     this.bytesIn += payload.length;
     switch (this.#mode) {
       case "collect":
@@ -219,7 +257,7 @@ export class Attempt implements UpstreamHandler {
     }
   }
 
-  onEnd(trailers: readonly string[]): void {
+  #finish(trailers: readonly string[]): void {
     const head = this.#head;
     const mode = this.#mode;
     if (head === null || mode === "over") return;
@@ -255,7 +293,7 @@ export class Attempt implements UpstreamHandler {
     }
   }
 
-  onError(error: UpstreamError): void {
+  #break(error: UpstreamError): void {
     const mode = this.#mode;
     if (mode === "over") return;
     if (mode === "events") {
@@ -438,15 +476,18 @@ function lengthToTell(head: UpstreamHead): number | undefined {
   return declared !== undefined && /^\d{1,15}$/.test(declared) ? Number(declared) : undefined;
 }
 
-function describeBody(rawHeaders: readonly string[]): { contentType: string; encoded: boolean } {
+/** A part of a coded body can't be decoded by itself. */
+const carriesWhole = (head: UpstreamHead): boolean => head.framing !== "none" && head.status !== 206;
+
+function describeBody(rawHeaders: readonly string[]): { contentType: string; encoding: string } {
   let contentType = "";
-  let encoded = false;
+  let encoding = "";
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
     const name = rawHeaders[i] ?? "";
     if (name.length === 12 && name.toLowerCase() === "content-type")
       contentType = (rawHeaders[i + 1] ?? "").trim().toLowerCase();
     else if (name.length === 16 && name.toLowerCase() === "content-encoding")
-      encoded = (rawHeaders[i + 1] ?? "").trim().toLowerCase() !== "identity";
+      encoding = `${encoding === "" ? "" : `${encoding}, `}${(rawHeaders[i + 1] ?? "").trim().toLowerCase()}`;
   }
-  return { contentType, encoded };
+  return { contentType, encoding };
 }
