@@ -315,6 +315,12 @@ export const METRICS = {
     labels: [],
     help: "Times that this gateway found the store of the jobs emptied.",
   },
+  jobsLost: {
+    name: "yardmaster_jobs_lost_total",
+    type: "counter",
+    labels: [],
+    help: "Accepted jobs, at most, that a server which took over had not heard of, as this gateway saw it. 0 with `jobs.replicas`.",
+  },
   jobsOpen: {
     name: "yardmaster_jobs",
     type: "gauge",

@@ -46,6 +46,7 @@ interface Held {
 
 export class FaultProxy implements AsyncDisposable {
   readonly #options: FaultProxyOptions;
+  #target: FaultProxyOptions["target"];
   readonly #links = new Set<Link>();
   readonly #toxics: Record<Direction, Toxic[]> = { upstream: [], downstream: [] };
   #server: Server | undefined;
@@ -60,6 +61,7 @@ export class FaultProxy implements AsyncDisposable {
 
   private constructor(options: FaultProxyOptions) {
     this.#options = options;
+    this.#target = options.target;
   }
 
   get port(): number {
@@ -111,6 +113,12 @@ export class FaultProxy implements AsyncDisposable {
     this.#port = (server.address() as AddressInfo).port;
   }
 
+  /** What is behind the address is another server from now on; open connections break. */
+  retarget(port: number): void {
+    this.#target = { port };
+    this.resetAll();
+  }
+
   resetAll(): void {
     for (const link of this.#links) link.end("reset");
   }
@@ -121,7 +129,8 @@ export class FaultProxy implements AsyncDisposable {
 
   #accept(client: Socket): void {
     this.#accepted += 1;
-    const { clock, target, random = seededRandom(1) } = this.#options;
+    const { clock, random = seededRandom(1) } = this.#options;
+    const target = this.#target;
     const server = connect({ host: target.host ?? "127.0.0.1", port: target.port, allowHalfOpen: true, noDelay: true });
     const link = new Link({
       clock,

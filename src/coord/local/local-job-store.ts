@@ -137,6 +137,11 @@ class LocalJobStore implements JobStore {
     return this.#call("counts");
   }
 
+  /** Nothing takes over from the file: its jobs are lost with it, and then its epoch is another. */
+  takeLost(): number {
+    return 0;
+  }
+
   onChange(listener: (id: string | null) => void): Disposable {
     this.#listeners.add(listener);
     return { [Symbol.dispose]: () => this.#listeners.delete(listener) };

@@ -143,10 +143,11 @@ export class JobSteps {
     newEpoch: string,
     epochMs: number,
     limit: number,
-  ): Promise<{ readonly epoch: string; readonly ids: readonly string[] }> {
-    const keys = [this.#keys.epoch, ...indexes];
-    const [, epoch = "", ...ids] = texts(await this.#run(DUE, keys, [newEpoch, epochMs, limit], PATIENTLY));
-    return { epoch, ids };
+  ): Promise<{ readonly epoch: string; readonly last: number; readonly ids: readonly string[] }> {
+    const keys = [this.#keys.epoch, this.#keys.counter, ...indexes];
+    const reply = texts(await this.#run(DUE, keys, [newEpoch, epochMs, limit], PATIENTLY));
+    const [, epoch = "", last = "0", ...ids] = reply;
+    return { epoch, last: Number(last), ids };
   }
 
   /** For each wish the jobs that could be claimed, the first first. */
@@ -205,10 +206,15 @@ export class JobSteps {
     return Number((await this.#command("HGET", [key, "bytes"])) ?? 0);
   }
 
-  /** How many replicas have all that was written so far: a later write on another connection is behind it in the same stream. */
-  async waitForReplicas(link: RedisLink, count: number, ms: number): Promise<number> {
+  /**
+   * How many replicas have a change of a job: a later write on another connection is behind it in the same stream. 0 where the
+   * server that was waited for is not the one that had it: between the two steps another may have taken its place.
+   */
+  async waitForReplicas(link: RedisLink, id: string, version: number, count: number, ms: number): Promise<number> {
     await this.#command("PEXPIRE", [this.#keys.counter, 86_400_000 * 45], { timeoutMs: ms }, link);
-    return Number(await this.#command("WAIT", [count, ms], { timeoutMs: 2 * ms }, link));
+    const reached = Number(await this.#command("WAIT", [count, ms], { timeoutMs: 2 * ms }, link));
+    const there = Number(await this.#command("HGET", [this.#keys.job(id), "v"], { timeoutMs: ms }, link));
+    return there >= version ? reached : 0;
   }
 
   #scopeKey(scope: string | null): string {

@@ -63,6 +63,8 @@ export async function openRedisJobStore(options: RedisJobStoreOptions): Promise<
  *       of two that decide at once one writes and the other decides anew.
  *   Q2. The time of every decision is the server's.
  *   Q3. A submit whose time is over does nothing when the server gets to it later.
+ *   Q4. The number of the last job never goes back in one life of a store: where it does, a server took over that had not heard of
+ *       all jobs yet, and how many it lacks at most is told once.
  */
 class RedisJobStore implements JobStore {
   readonly kind = "redis";
@@ -72,6 +74,9 @@ class RedisJobStore implements JobStore {
   readonly #steps: JobSteps;
   readonly #listeners = new Set<(id: string | null) => void>();
   readonly #subscriber: RedisSubscriber;
+  /** The highest number of a job that was heard of in this life of the store. */
+  #lastSeq = 0;
+  #lost = 0;
   #front: Partial<Record<RequestClass, number>> = {};
 
   constructor(options: RedisJobStoreOptions) {
@@ -122,11 +127,16 @@ class RedisJobStore implements JobStore {
       ask.idempotency === null ? null : createHash("sha256").update(ask.idempotency.scope).digest("base64url");
     for (let attempt = 0; attempt < TRIES_MAX; attempt += 1) {
       const prepared = await this.#steps.prepare(ask.class, ask.keyId, scope, newEpoch(), INDEX_MS);
-      this.epoch = prepared.epoch;
+      this.#heard(prepared.epoch, prepared.seq - 1);
+      this.#lastSeq = prepared.seq;
       const known = prepared.named === "" ? undefined : (await this.#steps.read(prepared.named))?.job;
       const decision = decideSubmit(known, ask.idempotency?.fingerprint ?? "");
       if (decision.kind === "mismatch") return decision;
-      if (decision.kind === "replay") return { kind: "replayed", job: known as JobRecord };
+      if (decision.kind === "replay" && known !== undefined) {
+        // The first answer may have failed for want of replicas: this one promises the same.
+        await this.#replicate(known);
+        return { kind: "replayed", job: known };
+      }
       const job = newJob(ask, {
         id: `job_${prepared.epoch}_${randomBytes(TOKEN_BYTES).toString("base64url")}`,
         seq: prepared.seq,
@@ -143,7 +153,7 @@ class RedisJobStore implements JobStore {
         indexMs: INDEX_MS,
       });
       if (said === "ok") {
-        await this.#replicate();
+        await this.#replicate(job);
         return { kind: "accepted", job };
       }
       if (said === "jobs" || said === "bytes") return { kind: "full", what: said };
@@ -198,7 +208,7 @@ class RedisJobStore implements JobStore {
       quiet: event.kind === "renew",
       result,
     });
-    if (outcome.kind === "moved" && outcome.ended) await this.#replicate();
+    if (outcome.kind === "moved" && outcome.ended) await this.#replicate(outcome.job);
     return outcome;
   }
 
@@ -221,7 +231,7 @@ class RedisJobStore implements JobStore {
   async sweep(): Promise<readonly JobRecord[]> {
     const { delayed, claims, due, ended } = this.#keys;
     const found = await this.#steps.due([delayed, claims, due, ended], newEpoch(), INDEX_MS, DUE_MAX);
-    this.epoch = found.epoch;
+    this.#heard(found.epoch, found.last);
     const over: JobRecord[] = [];
     for (const id of new Set(found.ids)) {
       const outcome = await this.#change(
@@ -265,6 +275,12 @@ class RedisJobStore implements JobStore {
       bytes: await this.#steps.totalBytes(totals),
       callbacks: waiting,
     };
+  }
+
+  takeLost(): number {
+    const lost = this.#lost;
+    this.#lost = 0;
+    return lost;
   }
 
   onChange(listener: (id: string | null) => void): Disposable {
@@ -342,10 +358,18 @@ class RedisJobStore implements JobStore {
     if (why !== null) throw unavailable(`its server is not fit for jobs: ${why}`);
   }
 
-  async #replicate(): Promise<void> {
+  #heard(epoch: string, lastSeq: number): void {
+    // Those that wait for replicas have been accepted by none that lacks them.
+    const waits = this.#options.replicas > 0;
+    if (!waits && epoch === this.epoch && lastSeq < this.#lastSeq) this.#lost += this.#lastSeq - lastSeq;
+    this.epoch = epoch;
+    this.#lastSeq = lastSeq;
+  }
+
+  async #replicate({ id, version }: JobRecord): Promise<void> {
     const { replicas, replicasMs, waitingLink } = this.#options;
     if (replicas === 0 || waitingLink === null) return;
-    const reached = await this.#steps.waitForReplicas(waitingLink, replicas, replicasMs);
+    const reached = await this.#steps.waitForReplicas(waitingLink, id, version, replicas, replicasMs);
     if (reached < replicas)
       throw unavailable(`${reached} of ${replicas} replicas have it; it may be done all the same`);
   }

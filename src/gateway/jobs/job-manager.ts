@@ -143,10 +143,21 @@ export class JobManager {
       if (job.error?.code === "JOB_INTERRUPTED") metrics.reclaimed(job);
       this.#deps.onEnded(job, null);
     }
+    const lost = store.takeLost();
+    if (lost > 0) this.#onJobsLost(lost);
     if (store.epoch === before) return;
     this.#epoch = store.epoch;
     this.#deps.onEpoch();
     if (before !== undefined) this.#onStoreEmptied(before);
+  }
+
+  #onJobsLost(jobs: number): void {
+    this.#deps.metrics.jobsLost(jobs);
+    this.#deps.log.error("jobs.lost", {
+      jobs,
+      effect:
+        "a server took over that had not heard of the last jobs; set jobs.replicas so that a job is only accepted when a replica has it",
+    });
   }
 
   #onStoreEmptied(before: string): void {

@@ -15,6 +15,8 @@ export interface JobMetrics {
   verdict(verdict: CallVerdict): void;
   callback(outcome: "delivered" | "failed" | "forbidden"): void;
   storeLost(): void;
+  /** The store lacks so many at most that it had accepted. */
+  jobsLost(jobs: number): void;
   /** Read at each scrape; undefined: unknown at the moment. */
   collect(counts: () => JobCounts | undefined): void;
 }
@@ -29,6 +31,7 @@ export function createJobMetrics(registry: Registry): JobMetrics {
   const calls = counter(METRICS.jobCalls);
   const callbacks = counter(METRICS.jobCallbacks);
   const storeLost = counter(METRICS.jobStoreLost).labels();
+  const jobsLost = counter(METRICS.jobsLost).labels();
   const open = gauge(METRICS.jobsOpen);
   const kept = gauge(METRICS.jobsKept);
   const bytes = gauge(METRICS.jobsBytes);
@@ -41,6 +44,7 @@ export function createJobMetrics(registry: Registry): JobMetrics {
     verdict: (verdict) => calls.labels(verdict.kind, verdict.kind === "done" ? "" : verdict.error.code).inc(),
     callback: (outcome) => callbacks.labels(outcome).inc(),
     storeLost: () => storeLost.inc(),
+    jobsLost: (jobs) => jobsLost.inc(jobs),
     collect(counts) {
       open.collectWith((set) => {
         for (const requestClass of REQUEST_CLASSES) {
