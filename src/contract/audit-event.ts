@@ -23,7 +23,7 @@ export type RequestOutcome =
   | "internal_error";
 
 /**
- * One event per request (and later per job), written once at its end. Never a prompt, never a key.
+ * One event per request and per job, written once at its end; of what an administrator changes it is written before. Never a prompt, never a key.
  * What nobody measured is null. Times are milliseconds.
  */
 export interface AuditEvent {
@@ -33,7 +33,7 @@ export interface AuditEvent {
   readonly keyId: string | null;
   readonly class: RequestClass | null;
   readonly method: string;
-  /** The route's pattern, not the raw path. */
+  /** The route's pattern, not the raw path; for what an administrator changed, the path with the id of it. */
   readonly route: string;
   readonly model: string | null;
   readonly upstream: string | null;

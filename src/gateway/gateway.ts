@@ -41,6 +41,7 @@ import { coordinationHealth, openCoordination, type Coordination } from "./open-
 import { NetUpstreamClient } from "./upstream/net-client.ts";
 import type { UpstreamClient } from "./upstream/port.ts";
 import { CallRecords } from "./jobs/job-call.ts";
+import { SubmissionReader } from "./jobs/submission-reader.ts";
 import { JobRoutes } from "./jobs/job-routes.ts";
 import { Jobs } from "./jobs/open-jobs.ts";
 import { UpstreamRegistry } from "./upstreams/upstream-registry.ts";
@@ -91,6 +92,7 @@ export class Gateway {
   readonly #feed: FeedClient | null;
   #plan: UpstreamPlan | null = null;
   #jobs: Jobs | null = null;
+  readonly #submissions: SubmissionReader;
   #draining = false;
   #reload: { ok: boolean; message: string | null } = { ok: true, message: null };
   #address = "";
@@ -162,6 +164,7 @@ export class Gateway {
     this.#metrics = opened.metrics;
     this.#processMetrics = collectProcessMetrics(this.#metrics.collected, clock);
     this.#loopWatch = new LoopWatch(clock, log);
+    this.#submissions = new SubmissionReader(clock);
     this.#registry = new UpstreamRegistry({
       clock,
       wheel: this.#wheel,
@@ -296,6 +299,8 @@ export class Gateway {
       registry: this.#registry,
       jobs: () => this.#openedJobs().service,
       durability: () => this.#jobs?.health().durability ?? null,
+      reader: this.#submissions,
+      audit: this.#audit,
     });
     return new Dispatcher({
       clock: this.#options.clock,
@@ -391,6 +396,7 @@ export class Gateway {
     await this.#feed?.close();
     await handedBack;
     await this.#jobs?.close();
+    await this.#submissions.close();
     this.#registry.dispose();
     this.#client.close();
     this.#processMetrics[Symbol.dispose]();

@@ -117,6 +117,12 @@ export const ERRORS = {
     meaning: "The catalog is no longer the revision that the change was made for: read it again.",
   },
   BODY_TOO_LARGE: { http: 413, retry: "never", meaning: "The body is larger than `max_body_bytes`." },
+  AUDIT_UNAVAILABLE: {
+    http: 503,
+    retry: "afterDelay",
+    meaning:
+      "The audit can't take a record now, and what an administrator changes is not done without one. Inference is not concerned.",
+  },
   AGENT_BUSY: {
     http: 503,
     retry: "afterDelay",

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { OwnRedis } from "../../src/testing/servers/redis-server.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
-import { call } from "./support/calls.ts";
+import { call, errorCodeOf } from "./support/calls.ts";
+import { accepted, ask } from "./support/jobs.ts";
 import { chatBody, ReplayWorld } from "./support/replay-world.ts";
 import type { TestGateway } from "./support/test-gateway.ts";
 
@@ -102,6 +103,90 @@ test("while the server is away requests go on as fast, and are all recorded when
     assert.equal(page?.dropped, 0);
     assert.deepEqual(page?.gaps, []);
     assert.equal(await one.metric("yardmaster_audit_dropped_total"), 0);
+  } finally {
+    await world.close();
+  }
+});
+
+test("what an administrator changes is on record before it is done, and is not done while the audit is away; inference goes on [80.G18]", async () => {
+  await using own = await OwnRedis.start(["--appendonly", "yes", "--appendfsync", "always"]);
+  const world = await open(own.url);
+  try {
+    const [one] = gatewaysOf(world);
+    const change = (method: string, path: string, body?: unknown): Promise<Response> =>
+      fetch(`${one.url}${path}`, {
+        method,
+        headers: { authorization: `Bearer ${one.keys.admin}`, "content-type": "application/json" },
+        ...(body !== undefined && { body: JSON.stringify(body) }),
+      });
+    const aKey = (id: string): unknown => ({ id, role: "client" });
+    assert.equal((await change("POST", "/admin/keys", aKey("early"))).status, 201);
+    assert.equal((await change("POST", "/admin/keys/early/rotate", { overlap_s: 0 })).status, 200);
+    await own.kill();
+    for (let round = 0; round < 3; round += 1)
+      for (const [method, path, body] of [
+        ["POST", "/admin/keys", aKey("late")],
+        ["POST", "/admin/keys/early/rotate", {}],
+        ["DELETE", "/admin/keys/early", undefined],
+      ] as const) {
+        const refused = await change(method, path, body);
+        assert.deepEqual([refused.status, errorCodeOf(await refused.text())], [503, "AUDIT_UNAVAILABLE"]);
+      }
+    assert.equal((await call(one, { body: chatBody() })).status, 200);
+    const { keys } = (await (await change("GET", "/admin/keys")).json()) as { keys: { id: string; source: string }[] };
+    assert.deepEqual(
+      keys.filter(({ source }) => source === "stored").map(({ id }) => id),
+      ["early"],
+    );
+    await own.again();
+    const revoked = await eventually(
+      "the audit to be back",
+      () => change("DELETE", "/admin/keys/early"),
+      ({ status }) => status !== 503,
+    );
+    assert.equal(revoked.status, 200);
+    const { records } = await one.audit("?limit=1000&key_id=test-admin");
+    const done = records
+      .filter(({ outcome }) => outcome === "ok")
+      .map(({ method, route, status }) => [method, route, status]);
+    // The first refusal may have found out: its record was on its way, and the one behind it says that nothing was done.
+    const refusedIds = new Set(
+      records.filter(({ outcome }) => outcome === "refused").map(({ requestId }) => requestId),
+    );
+    assert.ok(refusedIds.size >= 9);
+    const kept = records.filter(({ outcome, requestId }) => outcome === "ok" && !refusedIds.has(requestId));
+    assert.deepEqual(
+      kept.map(({ method, route, status }) => [method, route, status]),
+      [
+        ["POST", "/admin/keys/early", 201],
+        ["POST", "/admin/keys/early/rotate", 200],
+        ["DELETE", "/admin/keys/early", 200],
+      ],
+    );
+    assert.ok(done.length - kept.length <= 1);
+  } finally {
+    await world.close();
+  }
+});
+
+test("a job of another key that an operator ends is on record under the operator's name [80.G18]", async () => {
+  const world = await open();
+  try {
+    const [one] = gatewaysOf(world);
+    world.answer = () => {};
+    const { id } = await accepted(one, { body: chatBody() });
+    for (const [key, records] of [
+      [one.keys.operator, 1],
+      [one.keys.client, 1],
+    ] as const) {
+      assert.equal((await ask(one, `/${id}`, { method: "DELETE", key })).status, 200);
+      const page = await one.audit("?limit=100");
+      const about = page.records.filter(({ route }) => route === `/v1/jobs/${id}`);
+      assert.deepEqual(
+        about.map(({ keyId, method }) => [keyId, method]),
+        Array.from({ length: records }, () => ["test-operator", "DELETE"]),
+      );
+    }
   } finally {
     await world.close();
   }

@@ -81,6 +81,7 @@ export interface JobStore {
   readonly durability: "fsync" | "replicated" | "server";
   /** Names this life of the store; another one after it was emptied. Undefined until the store was reached. */
   readonly epoch: string | undefined;
+  /** The bytes are the store's from then on: a large body goes to a thread as it is, and can't be read here any more. */
   submit(ask: JobAsk, blobs: JobBlobs): Promise<SubmitOutcome>;
   get(id: string): Promise<JobRead | undefined>;
   list(query: JobListQuery): Promise<JobPage>;

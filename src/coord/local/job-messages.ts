@@ -18,3 +18,19 @@ export type JobRequest =
 export type JobReply =
   | { readonly kind: "done"; readonly call: number; readonly value: unknown }
   | { readonly kind: "failed"; readonly call: number; readonly why: string };
+
+/** Memory of its own this large changes hands between threads instead of being copied, which would hold up the event loop. */
+const GIVEN_BYTES_MIN = 256 * 1024;
+
+/** What of these values changes hands; smaller memory may be shared with other things. */
+export function buffersToGive(values: readonly unknown[]): ArrayBuffer[] {
+  const given = new Set<ArrayBuffer>();
+  for (const value of values)
+    if (
+      value instanceof Uint8Array &&
+      value.buffer instanceof ArrayBuffer &&
+      value.buffer.byteLength >= GIVEN_BYTES_MIN
+    )
+      given.add(value.buffer);
+  return [...given];
+}

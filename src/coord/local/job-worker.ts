@@ -1,5 +1,5 @@
 import { parentPort, workerData } from "node:worker_threads";
-import type { JobReply, JobRequest, JobWorkerData } from "./job-messages.ts";
+import { buffersToGive, type JobReply, type JobRequest, type JobWorkerData } from "./job-messages.ts";
 import { JobTables } from "./job-tables.ts";
 
 /** The thread that owns the database of jobs: what takes time there holds up nobody's stream. */
@@ -33,6 +33,6 @@ port.on("message", (request: JobRequest) => {
   } catch (error) {
     reply = { kind: "failed", call: request.call, why: error instanceof Error ? error.message : String(error) };
   }
-  port.postMessage(reply);
+  port.postMessage(reply, reply.kind === "done" ? buffersToGive([reply.value]) : []);
   if (request.kind === "close") port.close();
 });

@@ -17,7 +17,14 @@ import {
   type SubmitOutcome,
   unavailable,
 } from "../jobs/job-store.ts";
-import type { JobOperation, JobOperations, JobReply, JobRequest, JobWorkerData } from "./job-messages.ts";
+import {
+  buffersToGive,
+  type JobOperation,
+  type JobOperations,
+  type JobReply,
+  type JobRequest,
+  type JobWorkerData,
+} from "./job-messages.ts";
 
 export interface LocalJobStoreOptions {
   readonly path: string;
@@ -80,7 +87,11 @@ class LocalJobStore implements JobStore {
   }
 
   async submit(ask: JobAsk, blobs: JobBlobs): Promise<SubmitOutcome> {
-    const outcome = await this.#call("submit", ask, [...blobs], this.#now());
+    const args = [ask, [...blobs], this.#now()] as const;
+    const outcome = await this.#ask<SubmitOutcome>(
+      (call) => ({ kind: "call", call, op: "submit", args }),
+      buffersToGive([...blobs.values()]),
+    );
     if (outcome.kind === "accepted") this.#tell(outcome.job.id);
     return outcome;
   }
@@ -172,7 +183,7 @@ class LocalJobStore implements JobStore {
     return this.#ask<Result<O>>((call) => ({ kind: "call", call, op, args }));
   }
 
-  #ask<T>(request: (call: number) => JobRequest): Promise<T> {
+  #ask<T>(request: (call: number) => JobRequest, give: readonly ArrayBuffer[] = []): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       if (this.#closed) return reject(unavailable("it is closed"));
       if (this.#calls.size >= CALLS_MAX) return reject(unavailable("too many calls wait for it"));
@@ -182,7 +193,7 @@ class LocalJobStore implements JobStore {
       );
       this.#calls.set(call, { resolve, reject, timer });
       try {
-        this.#ensureWorker().postMessage(request(call));
+        this.#ensureWorker().postMessage(request(call), give);
       } catch (error) {
         this.#end(call, (waiting) => waiting.reject(unavailable(error instanceof Error ? error.message : "no thread")));
       }

@@ -16,6 +16,8 @@ const DUE = script("due-jobs");
 const READY = script("ready-jobs");
 const PART = script("part-job");
 
+/** Bytes of at least so many go on a way of their own: on the one that slots are asked for on everything would wait behind them. */
+const LARGE_BYTES = 64 * 1024;
 /** Bytes on the way get time beside the step's own. */
 const BYTES_PER_MS = 20_000;
 /** For changes of jobs that were accepted: nobody's request waits for them, and giving up costs an attempt. */
@@ -47,12 +49,14 @@ export interface JobSubmit {
 /** The scripts and commands of jobs, each as one step, with its reply read. A step that does not get its reply throws JOB_STORE_UNAVAILABLE. */
 export class JobSteps {
   readonly #link: RedisLink;
+  readonly #bytesLink: RedisLink;
   readonly #keys: JobKeys;
   /** Server time less ours, of the last reply, to tell a script until when it may act. */
   #lastNow = 0;
 
-  constructor(link: RedisLink, keys: JobKeys) {
+  constructor(link: RedisLink, bytesLink: RedisLink, keys: JobKeys) {
     this.#link = link;
+    this.#bytesLink = bytesLink;
     this.#keys = keys;
   }
 
@@ -88,13 +92,14 @@ export class JobSteps {
   async submit(job: JobRecord, blobs: JobBlobs, submit: JobSubmit): Promise<string> {
     const { scope, named, limits, indexes, keepMs, indexMs } = submit;
     const k = this.#keys;
-    const timeoutMs = this.#link.settings.timeoutMs + Math.ceil(bytesOf(blobs) / BYTES_PER_MS);
+    const bytes = bytesOf(blobs);
+    const timeoutMs = this.#link.settings.timeoutMs + Math.ceil(bytes / BYTES_PER_MS);
     const keys = [k.job(job.id), k.bytes(job.id), k.sizes, k.totals, k.epoch, this.#scopeKey(scope), k.all];
     const args: Argument[] = [job.id, JSON.stringify(job), this.#lastNow + timeoutMs, job.id.split("_")[1] ?? ""];
     args.push(named, scope === null ? "" : "1", limits.jobsMax, limits.bytesMax, keepMs, indexMs);
     args.push(job.keyId, job.order, k.channel, indexes.size, ...indexes.values());
     for (const [name, bytes] of blobs) args.push(name, bytes);
-    const reply = await this.#run(SUBMIT, [...keys, k.turns(job.class), ...indexes.keys()], args, { timeoutMs });
+    const reply = await this.#run(SUBMIT, [...keys, k.turns(job.class), ...indexes.keys()], args, { timeoutMs }, bytes);
     return String(reply);
   }
 
@@ -116,7 +121,7 @@ export class JobSteps {
     args.push(to?.claim?.token ?? "", write.keepMs, write.indexMs, result === undefined ? "" : "result", result ?? "");
     args.push(write.quiet ? "" : k.channel, ...indexes.map(([, score]) => score ?? ""));
     const timeoutMs = PATIENT_MS + Math.ceil((result?.length ?? 0) / BYTES_PER_MS);
-    return (await this.#run(APPLY, keys, args, { timeoutMs, evenIfOpen: true })) === 1;
+    return (await this.#run(APPLY, keys, args, { timeoutMs, evenIfOpen: true }, result?.length)) === 1;
   }
 
   async writePart(id: string, token: string, part: JobPart, bytes: Buffer | null): Promise<boolean> {
@@ -125,7 +130,7 @@ export class JobSteps {
     const args = [id, token, part.index, JSON.stringify(part), name, bytes ?? "", k.channel];
     const timeoutMs = PATIENT_MS + Math.ceil((bytes?.length ?? 0) / BYTES_PER_MS);
     const keys = [k.job(id), k.bytes(id), k.parts(id), k.sizes, k.totals];
-    return (await this.#run(PART, keys, args, { timeoutMs, evenIfOpen: true })) === 1;
+    return (await this.#run(PART, keys, args, { timeoutMs, evenIfOpen: true }, bytes?.length)) === 1;
   }
 
   async parts(id: string): Promise<JobPart[]> {
@@ -134,7 +139,12 @@ export class JobSteps {
   }
 
   async readBytes(id: string, name: string): Promise<Buffer | undefined> {
-    const reply = await this.#command("HGET", [this.#keys.bytes(id), name], { buffers: true, timeoutMs: 5_000 });
+    const reply = await this.#command(
+      "HGET",
+      [this.#keys.bytes(id), name],
+      { buffers: true, timeoutMs: 5_000 },
+      this.#bytesLink,
+    );
     return Buffer.isBuffer(reply) ? reply : undefined;
   }
 
@@ -221,8 +231,15 @@ export class JobSteps {
     return this.#keys.idempotency(scope ?? "none");
   }
 
-  #run(what: Script, keys: readonly string[], args: readonly Argument[], options?: StepOptions): Promise<Reply> {
-    return this.#link.run(what, keys, args, options).then(replyOf);
+  #run(
+    what: Script,
+    keys: readonly string[],
+    args: readonly Argument[],
+    options?: StepOptions,
+    bytes = 0,
+  ): Promise<Reply> {
+    const link = bytes < LARGE_BYTES ? this.#link : this.#bytesLink;
+    return link.run(what, keys, args, options).then(replyOf);
   }
 
   #command(

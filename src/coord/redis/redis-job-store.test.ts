@@ -31,9 +31,10 @@ async function openLink(url: string, keyPrefix: string): Promise<RedisLink> {
   return link;
 }
 
-const openStore = (link: RedisLink, limits: Partial<JobStoreLimits> = {}): Promise<JobStore> =>
+const openStore = async (link: RedisLink, limits: Partial<JobStoreLimits> = {}): Promise<JobStore> =>
   openRedisJobStore({
     link,
+    bytesLink: await openLink(link.settings.url.reveal(), link.settings.keyPrefix),
     limits: { jobsMax: 1_000, bytesMax: 10_000_000, ...limits },
     clock: systemClock,
     random: seededRandom(2),

@@ -27,6 +27,8 @@ import { RedisSubscriber } from "./subscriber.ts";
 
 export interface RedisJobStoreOptions {
   readonly link: RedisLink;
+  /** Another way to the same server, for bytes that would hold up what is asked on the first. */
+  readonly bytesLink: RedisLink;
   readonly limits: JobStoreLimits;
   readonly clock: Clock;
   readonly random: Random;
@@ -80,10 +82,10 @@ class RedisJobStore implements JobStore {
   #front: Partial<Record<RequestClass, number>> = {};
 
   constructor(options: RedisJobStoreOptions) {
-    const { link, clock, random } = options;
+    const { link, bytesLink, clock, random } = options;
     this.#options = options;
     this.#keys = new JobKeys(link.settings.keyPrefix);
-    this.#steps = new JobSteps(link, this.#keys);
+    this.#steps = new JobSteps(link, bytesLink, this.#keys);
     this.#subscriber = new RedisSubscriber(link, { clock, random });
   }
 
@@ -290,6 +292,7 @@ class RedisJobStore implements JobStore {
 
   close(): Promise<void> {
     this.#subscriber.close();
+    this.#options.bytesLink.close();
     this.#options.waitingLink?.close();
     return Promise.resolve();
   }

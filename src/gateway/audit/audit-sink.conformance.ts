@@ -56,6 +56,19 @@ export function auditSuite(where: string, makeWorld: () => Promise<AuditWorld>):
     await sink.close();
   });
 
+  check(
+    "what must not happen without its record waits until it is stored, behind all before it [80.G18]",
+    async (world) => {
+      const sink = await world.open();
+      recordMany(sink, 1, 700);
+      await sink.commit(anAuditEvent({ requestId: "committed" }));
+      assert.equal(sink.stats().pending, 0);
+      await sink.close();
+      assert.equal(ids(await readAll(world)).at(-1), "committed");
+      await assert.rejects(sink.commit(anAuditEvent()), { code: "AUDIT_UNAVAILABLE" });
+    },
+  );
+
   check("a thousand events recorded just before the stop are all stored [10.O1]", async (world) => {
     const sink = await world.open();
     recordMany(sink, 1, 1_000);

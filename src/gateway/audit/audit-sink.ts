@@ -12,6 +12,11 @@ export interface AuditStats {
 export interface AuditSink {
   /** Never waits, never throws, constant time. The event is kept by reference: it must not change afterwards. */
   record(event: AuditEvent): void;
+  /**
+   * For what must not happen without its record: resolves when the event is stored. Rejects with AUDIT_UNAVAILABLE, at once where the
+   * sink is known to fail or is full, else after 2 s; then the event may have been taken, or be stored later.
+   */
+  commit(event: AuditEvent): Promise<void>;
   /** Sees every event recorded before the call, unless the store fails. Rejects with INTERNAL when it can't be read in time. */
   query(query: AuditQuery): Promise<AuditPage>;
   stats(): AuditStats;

@@ -41,6 +41,11 @@ export class AuditSpool {
     return this.#count;
   }
 
+  /** Events are lost at the moment. */
+  get full(): boolean {
+    return this.#full;
+  }
+
   /** How many events wait in the segment that is being filled. */
   get openCount(): number {
     return this.#open?.events.length ?? 0;

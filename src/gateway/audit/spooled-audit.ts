@@ -32,6 +32,7 @@ const FLUSH_MS = 100;
 const BACKOFF_MS_MIN = 500;
 const BACKOFF_MS_MAX = 30_000;
 const QUERY_MS_MAX = 10_000;
+const COMMIT_MS_MAX = 2_000;
 const CLOSE_MS_MAX = 5_000;
 const CLOSE_TRIES = 3;
 const CLOSE_RETRY_MS = 200;
@@ -44,6 +45,14 @@ interface Waiting {
   readonly reject: (err: Error) => void;
   readonly timer: Timer;
   sent: boolean;
+}
+
+/** An event whose maker waits for it to be stored. */
+interface Commit {
+  readonly ordinal: number;
+  readonly resolve: () => void;
+  readonly reject: (err: Error) => void;
+  readonly timer: Timer;
 }
 
 /**
@@ -65,6 +74,7 @@ export class SpooledAudit implements AuditSink {
   #failures = 0;
   #stored = 0;
   #queries: Waiting[] = [];
+  #commits: Commit[] = [];
   #closing: { readonly done: () => void; sent: boolean; triesLeft: number } | undefined;
   #closed: Promise<void> | undefined;
 
@@ -85,6 +95,24 @@ export class SpooledAudit implements AuditSink {
     } else {
       this.#flushTimer ??= this.#options.clock.after(FLUSH_MS, () => this.#flush());
     }
+  }
+
+  commit(event: AuditEvent): Promise<void> {
+    if (this.#closed !== undefined) return Promise.reject(unavailable("it is closed"));
+    if (this.#failures > 0) return Promise.reject(unavailable("its store can't be written"));
+    if (this.#spool.full) return Promise.reject(unavailable("too much waits for its store"));
+    this.record(event);
+    if (this.#spool.full) return Promise.reject(unavailable("too much waits for its store"));
+    return new Promise((resolve, reject) => {
+      const ordinal = this.#spool.lastOrdinal;
+      const timer = this.#options.clock.after(COMMIT_MS_MAX, () => {
+        this.#commits = this.#commits.filter((other) => other !== commit);
+        reject(unavailable(`its store did not answer within ${COMMIT_MS_MAX} ms`));
+      });
+      const commit: Commit = { ordinal, resolve, reject, timer };
+      this.#commits.push(commit);
+      this.#flush();
+    });
   }
 
   query(query: AuditQuery): Promise<AuditPage> {
@@ -114,6 +142,7 @@ export class SpooledAudit implements AuditSink {
         this.#closing = undefined;
         this.#retryTimer?.cancel();
         for (const waiting of this.#queries) this.#failQuery(waiting, "the audit is closed");
+        this.#failCommits("it is closed");
         this.#backend.abandon();
         resolve();
       };
@@ -152,7 +181,15 @@ export class SpooledAudit implements AuditSink {
     this.#spool.remove();
     if (this.#failures > 0) log.info("audit.recovered", { place: this.#backend.place, dropped: this.#spool.lost });
     this.#failures = 0;
-    const urgent = this.#closing !== undefined || this.#queries.length > 0 || this.#spool.count > this.#spool.openCount;
+    this.#endCommits(
+      ({ ordinal }) => ordinal <= this.#stored,
+      ({ resolve }) => resolve(),
+    );
+    const urgent =
+      this.#commits.length > 0 ||
+      this.#closing !== undefined ||
+      this.#queries.length > 0 ||
+      this.#spool.count > this.#spool.openCount;
     if (urgent) this.#flush();
     else if (this.#spool.count > 0) this.#flushTimer ??= clock.after(FLUSH_MS, () => this.#flush());
     this.#sendQueries();
@@ -172,6 +209,7 @@ export class SpooledAudit implements AuditSink {
     if (this.#closed !== undefined && this.#closing === undefined) return;
     this.#noteFailure(why);
     this.#failures += 1;
+    this.#failCommits(why);
     this.#sendQueries(true); // They see what is stored.
     const closing = this.#closing;
     if (closing !== undefined && --closing.triesLeft <= 0) return this.#giveUp(why);
@@ -218,6 +256,22 @@ export class SpooledAudit implements AuditSink {
     this.#endQuery(waiting, () => waiting.reject(new YardmasterError("INTERNAL", `the audit can't be read: ${why}`)));
   }
 
+  #endCommits(which: (commit: Commit) => boolean, act: (commit: Commit) => void): void {
+    const ended = this.#commits.filter(which);
+    this.#commits = this.#commits.filter((commit) => !which(commit));
+    for (const commit of ended) {
+      commit.timer.cancel();
+      act(commit);
+    }
+  }
+
+  #failCommits(why: string): void {
+    this.#endCommits(
+      () => true,
+      ({ reject }) => reject(unavailable(why)),
+    );
+  }
+
   #sendClose(): void {
     const closing = this.#closing;
     if (closing === undefined || closing.sent || this.#spool.count > 0 || this.#retryTimer !== undefined) return;
@@ -246,4 +300,6 @@ export class SpooledAudit implements AuditSink {
   }
 }
 
+const unavailable = (why: string): YardmasterError =>
+  new YardmasterError("AUDIT_UNAVAILABLE", `the audit can't take a record of this now: ${why}`);
 const whyOf = (err: unknown): string => (err instanceof Error ? err.message : String(err));

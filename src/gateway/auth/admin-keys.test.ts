@@ -10,10 +10,20 @@ import { hashKey } from "../../contract/key-hash.ts";
 import { hasErrorCode } from "../../kernel/errors.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import { VirtualClock } from "../../testing/virtual-clock.ts";
-import { createKey, listKeys, loadStoredKeys, revokeKey, rotateKey } from "./admin-keys.ts";
+import {
+  createKey as mayCreate,
+  listKeys,
+  loadStoredKeys,
+  revokeKey as mayRevoke,
+  rotateKey as mayRotate,
+} from "./admin-keys.ts";
 import type { KeyAdmin } from "./admin-keys.ts";
 import { KeyRing } from "../../access/key-ring.ts";
 import { StoredKeys } from "./stored-keys.ts";
+
+const createKey = (...args: Parameters<typeof mayCreate>) => mayCreate(...args).act();
+const revokeKey = (...args: Parameters<typeof mayRevoke>) => mayRevoke(...args).act();
+const rotateKey = (...args: Parameters<typeof mayRotate>) => mayRotate(...args).act();
 
 const FROM_FILE: ApiKey = {
   id: "file-key",

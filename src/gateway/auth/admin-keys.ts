@@ -7,9 +7,9 @@ import type { AcceptedKey, KeyRing } from "../../access/key-ring.ts";
 import type { IssuedStoredKey, StoredKeys } from "./stored-keys.ts";
 
 /**
- * What the routes below `/admin/keys` do. Each function changes the store first and the ring then, so that a key the
- * caller was told about works, and a revoked one does not, when the answer leaves. Throws YardmasterError: BAD_REQUEST,
- * KEY_UNKNOWN, KEY_EXISTS, KEY_IN_FILE.
+ * What the routes below `/admin/keys` do. Each function looks whether it may be done, and says how. A change goes to the store first
+ * and to the ring then, so that a key the caller was told about works, and a revoked one does not, when the answer leaves. Throws
+ * YardmasterError: BAD_REQUEST, KEY_UNKNOWN, KEY_EXISTS, KEY_IN_FILE.
  */
 export interface KeyAdmin {
   readonly ring: KeyRing;
@@ -32,34 +32,61 @@ export function listKeys({ ring, stored, clock }: KeyAdmin): { readonly keys: Ke
   return { keys: keys.toSorted((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0)) };
 }
 
+/** What may be done, with the id that it is done to. Whoever has its record does it. */
+export interface KeyChange<T> {
+  readonly id: string;
+  readonly act: () => T;
+}
+
 /** `POST /admin/keys`: answered with 201. */
-export function createKey(admin: KeyAdmin, body: unknown): IssuedKey {
+export function createKey(admin: KeyAdmin, body: unknown): KeyChange<IssuedKey> {
   const parsed = newKeyRequest.safeParse(body);
   if (!parsed.success) throw badRequest(parsed.error.issues);
-  if (admin.ring.list().some(({ key }) => key.id === parsed.data.id && key.source !== "stored"))
-    throw new YardmasterError("KEY_EXISTS", `a key with the id ${parsed.data.id} exists already`);
-  const issued = admin.stored.create(parsed.data, admin.clock.wall());
-  if (issued === undefined)
-    throw new YardmasterError("KEY_EXISTS", `a key with the id ${parsed.data.id} exists already`);
-  loadStoredKeys(admin);
-  return viewIssued(parsed.data.id, issued);
+  const { id } = parsed.data;
+  const exists = (): YardmasterError => new YardmasterError("KEY_EXISTS", `a key with the id ${id} exists already`);
+  if (admin.ring.list().some(({ key }) => key.id === id && key.source !== "stored")) throw exists();
+  return {
+    id,
+    act: () => {
+      const issued = admin.stored.create(parsed.data, admin.clock.wall());
+      if (issued === undefined) throw exists();
+      loadStoredKeys(admin);
+      return viewIssued(id, issued);
+    },
+  };
 }
 
 /** `DELETE /admin/keys/{id}`. */
-export function revokeKey(admin: KeyAdmin, id: string): { readonly id: string; readonly revoked: true } {
-  if (!admin.stored.revoke(id)) throw notStored(admin, id);
-  loadStoredKeys(admin);
-  return { id, revoked: true };
+export function revokeKey(admin: KeyAdmin, id: string): KeyChange<{ readonly id: string; readonly revoked: true }> {
+  checkStored(admin, id);
+  return {
+    id,
+    act: () => {
+      if (!admin.stored.revoke(id)) throw notStored(admin, id);
+      loadStoredKeys(admin);
+      return { id, revoked: true };
+    },
+  };
 }
 
 /** `POST /admin/keys/{id}/rotate`; an absent body is an empty one. */
-export function rotateKey(admin: KeyAdmin, id: string, body: unknown): IssuedKey {
+export function rotateKey(admin: KeyAdmin, id: string, body: unknown): KeyChange<IssuedKey> {
   const parsed = rotateKeyRequest.safeParse(body ?? {});
   if (!parsed.success) throw badRequest(parsed.error.issues);
-  const issued = admin.stored.rotate(id, parsed.data.overlap_s * 1000, admin.clock.wall());
-  if (issued === undefined) throw notStored(admin, id);
-  loadStoredKeys(admin);
-  return viewIssued(id, issued);
+  checkStored(admin, id);
+  return {
+    id,
+    act: () => {
+      const issued = admin.stored.rotate(id, parsed.data.overlap_s * 1000, admin.clock.wall());
+      if (issued === undefined) throw notStored(admin, id);
+      loadStoredKeys(admin);
+      return viewIssued(id, issued);
+    },
+  };
+}
+
+function checkStored(admin: KeyAdmin, id: string): void {
+  if (!admin.ring.list().some(({ key }) => key.id === id && key.source === "stored")) throw notStored(admin, id);
 }
 
 function badRequest(

@@ -26,6 +26,9 @@ export type CollectedEnd =
   /** `abort` was called. */
   | { readonly kind: "aborted" };
 
+/** Of a request's body that are given in one turn of the event loop. */
+const PIECE_BYTES = 256 * 1024;
+
 export interface CollectingClientOptions {
   readonly method: string;
   /** As a request line would say it. */
@@ -91,11 +94,17 @@ export class CollectingClient implements ClientRequest, ClientReply {
     this.#leave({ kind: "aborted" });
   }
 
+  /** As it would come from a connection: whoever looks through it does so a piece at a time, and others have their turns between. */
   readBody(reader: BodyReader): void {
-    queueMicrotask(() => {
-      if (this.#options.body !== undefined) reader.onData(this.#options.body);
-      reader.onEnd();
-    });
+    const { body } = this.#options;
+    const giveFrom = (at: number): void => {
+      if (this.#over) return reader.onBroken();
+      if (body !== undefined && at < body.length) reader.onData(body.subarray(at, at + PIECE_BYTES));
+      const next = at + PIECE_BYTES;
+      if (body !== undefined && next < body.length) setImmediate(() => giveFrom(next));
+      else reader.onEnd();
+    };
+    queueMicrotask(() => giveFrom(0));
   }
 
   sendContinue(): void {}

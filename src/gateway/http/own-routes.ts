@@ -4,9 +4,10 @@ import { assertNever } from "../../kernel/assert-never.ts";
 import { isoTime, type Clock, type EpochMs } from "../../kernel/clock.ts";
 import { ERRORS, YardmasterError } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
+import { actAudited } from "../audit/admin-event.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import { parseAuditQuery, renderAuditPage } from "../audit/audit-route.ts";
-import { createKey, listKeys, revokeKey, rotateKey, type KeyAdmin } from "../auth/admin-keys.ts";
+import { createKey, listKeys, revokeKey, rotateKey, type KeyAdmin, type KeyChange } from "../auth/admin-keys.ts";
 import { headerValue } from "../calls/answer-headers.ts";
 import type { JobsHealth } from "../jobs/open-jobs.ts";
 import type { Registry } from "../metrics/registry.ts";
@@ -86,11 +87,11 @@ export class OwnRoutes {
       case "keysList":
         return sendJson(context, 200, listKeys(this.#deps.keyAdmin()));
       case "keysNew":
-        return sendJson(context, 201, createKey(this.#deps.keyAdmin(), await this.#readJson(context.req)));
+        return this.#changeKey(context, 201, createKey(this.#deps.keyAdmin(), await this.#readJson(context.req)));
       case "keyRevoke":
-        return sendJson(context, 200, revokeKey(this.#deps.keyAdmin(), keyIdOf(context)));
+        return this.#changeKey(context, 200, revokeKey(this.#deps.keyAdmin(), keyIdOf(context)));
       case "keyRotate":
-        return sendJson(
+        return this.#changeKey(
           context,
           200,
           rotateKey(this.#deps.keyAdmin(), keyIdOf(context), await this.#readJson(context.req)),
@@ -98,6 +99,11 @@ export class OwnRoutes {
       default:
         assertNever(handler, "handler");
     }
+  }
+
+  async #changeKey<T>(context: RequestContext, status: number, { id, act }: KeyChange<T>): Promise<void> {
+    const rotates = context.route.handler === "keyRotate" ? "/rotate" : "";
+    sendJson(context, status, await actAudited(this.#deps, context, `/admin/keys/${id}${rotates}`, status, act));
   }
 
   #readJson(req: ClientRequest): Promise<unknown> {

@@ -70,6 +70,7 @@ export class CallRecords implements AuditSink {
     return event;
   }
 
+  commit: AuditSink["commit"] = (event) => this.#audit.commit(event);
   query: AuditSink["query"] = (query) => this.#audit.query(query);
   stats: AuditSink["stats"] = () => this.#audit.stats();
   close: AuditSink["close"] = () => Promise.resolve();

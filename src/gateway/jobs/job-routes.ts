@@ -8,15 +8,17 @@ import { YardmasterError } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { TimerWheel } from "../../kernel/timer-wheel.ts";
 import { headerValue } from "../calls/answer-headers.ts";
+import { actAudited } from "../audit/admin-event.ts";
+import type { AuditSink } from "../audit/audit-sink.ts";
 import type { BufferBudget } from "../buffer-budget.ts";
-import { bodyFingerprint } from "../http/body-fingerprint.ts";
 import type { JobHandler } from "../http/routes.ts";
 import { collectBody, refusalOfBody } from "../http/request-body.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import { sendFailure } from "../http/send-error.ts";
 import { sendJobAnswer, sendJobEvents } from "./job-streams.ts";
 import type { JobAnswer, JobService, Submitted } from "./job-service.ts";
-import { readSubmission, type Upstreams } from "./read-submission.ts";
+import { orderOf, type Upstreams } from "./judge-submission.ts";
+import type { SubmissionReader } from "./submission-reader.ts";
 
 export interface JobRoutesDeps {
   readonly clock: Clock;
@@ -27,6 +29,8 @@ export interface JobRoutesDeps {
   readonly registry: Upstreams;
   readonly jobs: () => JobService;
   readonly durability: () => string | null;
+  readonly reader: SubmissionReader;
+  readonly audit: AuditSink;
 }
 
 const WAIT_S_MAX = 300;
@@ -81,7 +85,13 @@ export class JobRoutes {
         return this.#send(context, 200, viewJob(read.job, read.partsDone));
       }
       case "jobCancel": {
-        const read = await jobs.cancel(context.rest, key);
+        const { job } = await jobs.get(context.rest, key);
+        const cancel = (): Promise<JobRead> => jobs.cancel(job.id, key);
+        // One's own is one's own; what an operator ends of somebody else's is on record first.
+        const read =
+          job.keyId === key.id
+            ? await cancel()
+            : await actAudited(this.#deps, context, `/v1/jobs/${job.id}`, 200, cancel);
         return this.#send(context, 200, viewJob(read.job, read.partsDone));
       }
       case "jobResult":
@@ -128,17 +138,18 @@ export class JobRoutes {
 
   /** The body's memory is held until the store has the job, and no longer. */
   async #take(context: RequestContext, expectsContinue: boolean, idempotencyKey: string | null): Promise<Submitted> {
-    const { clock, wheel, budget, config, registry, jobs } = this.#deps;
+    const { clock, wheel, budget, config, registry, jobs, reader } = this.#deps;
     const { bodyBytesMax: bytesMax } = config().jobs;
     const limits = { bytesMax, idleMs: config().http.bodyIdleMs };
     const end = await collectBody(context, expectsContinue, { clock, wheel, budget, ...limits });
     if (end.kind !== "whole") throw new YardmasterError(...refusalOfBody(end, "body", "jobs.max_body_bytes"));
     using body = end;
-    const order = readSubmission(Buffer.concat(body.chunks), context.key, registry);
+    const { asked, fingerprint } = await reader.read(body.chunks, idempotencyKey !== null);
+    const order = orderOf(asked, context.key, registry);
     const idempotency =
-      idempotencyKey === null
+      idempotencyKey === null || fingerprint === null
         ? null
-        : { key: idempotencyKey, route: context.route.pattern, fingerprint: bodyFingerprint([], body.chunks, true) };
+        : { key: idempotencyKey, route: context.route.pattern, fingerprint };
     return await jobs().submit({ ...order, idempotency }, context.key);
   }
 

@@ -6,7 +6,7 @@ import type { JobRecord } from "../../contract/job.ts";
 import type { JobStore } from "../../coord/jobs/job-store.ts";
 import { ERRORS } from "../../kernel/errors.ts";
 import type { Clock } from "../../kernel/clock.ts";
-import type { Logger } from "../../kernel/log.ts";
+import { silentLogger, type Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import type { RedisLink } from "../../coord/redis/redis-link.ts";
@@ -133,20 +133,23 @@ export class Jobs {
     const { openRedisJobStore } = await import("../../coord/redis/redis-job-store.ts");
     return openRedisJobStore({
       link,
+      bytesLink: await this.#anotherLink(link),
       limits,
       clock,
       random,
       replicas,
       replicasMs: REPLICAS_MS,
-      waitingLink: replicas > 0 ? await this.#waitingLink(link) : null,
+      waitingLink: replicas > 0 ? await this.#anotherLink(link) : null,
     });
   }
 
-  async #waitingLink(link: RedisLink): Promise<RedisLink> {
+  /** What the first one tells of the server is told once. */
+  async #anotherLink(link: RedisLink): Promise<RedisLink> {
     const { RedisLink: Link } = await import("../../coord/redis/redis-link.ts");
-    const { clock, random, log } = this.#ports;
-    const own = new Link(link.settings, { clock, random, log });
-    await own.open();
+    const { clock, random } = this.#ports;
+    const own = new Link(link.settings, { clock, random, log: silentLogger });
+    // Steps wait for the connection within their own time.
+    void own.open();
     return own;
   }
 

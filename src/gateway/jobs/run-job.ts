@@ -7,6 +7,7 @@ import type { JobEvent } from "../../decide/jobs/step-job.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
+import { readPart } from "./part-bytes.ts";
 import { startJobCall, type JobCall, type JobCallDeps, type JobCallEnd } from "./job-call.ts";
 
 export interface JobRunPorts extends JobCallDeps {
@@ -270,14 +271,3 @@ const resultOf = (end: JobCallEnd): JobResult => ({
   contentType: end.contentType,
   bytes: end.body.length,
 });
-
-/** A part is stored as its path, an end of line, and its body; an empty path is the job's own. */
-export const packPart = (path: string | undefined, body: Buffer): Buffer =>
-  Buffer.concat([Buffer.from(`${path ?? ""}\n`), body]);
-
-function readPart(packed: Buffer | undefined, path: string): { readonly path: string; readonly body: Buffer } {
-  const bytes = packed ?? Buffer.from("\n");
-  const end = bytes.indexOf(0x0a);
-  const own = bytes.toString("utf8", 0, end);
-  return { path: own === "" ? path : own, body: bytes.subarray(end + 1) };
-}
