@@ -15,14 +15,22 @@ export interface LastSeen {
  * How many slots this gateway may hold without asking anyone, `progress` (0 to 1) of the way through the time that requests
  * take. It begins with what it holds and its part of what was free, and ends at its equal share: at each moment the limits of
  * all gateways sum up to no more than the slots, while a plain equal share would add to what one of them held already.
- * The share is at least one slot, so with fewer slots than gateways the sum is the number of gateways.
+ * What was free may have been taken by another since it was last told: so all together begin with no more of it than a quarter of
+ * the slots, and however old the news is, the sum is no more than a quarter above the slots.
+ * The share, and a part of what was free, is at least one slot, so with few slots for many gateways the sum can be as much above
+ * them as there are gateways.
  */
 export function fairShare({ slots, own, others, gateways }: LastSeen, progress: number): number {
   const share = Math.max(1, Math.floor(slots / gateways));
   if (others === null) return share;
-  const start = own + Math.floor(Math.max(0, slots - own - others) / gateways);
+  const unheardMax = Math.max(1, Math.floor((slots * UNHEARD_PART) / gateways));
+  const part = Math.floor(Math.max(0, slots - own - others) / gateways);
+  const start = own + (gateways > 1 ? Math.min(part, unheardMax) : part);
   return Math.floor(start + (share - start) * Math.min(1, Math.max(0, progress)));
 }
+
+/** Of the slots, what is taken at most in the belief that it is free. */
+const UNHEARD_PART = 1 / 4;
 
 /** How many times of requests are remembered. */
 const REMEMBERED = 128;

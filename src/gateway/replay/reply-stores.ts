@@ -101,7 +101,9 @@ export class ReplyStores {
     const { clock, log } = this.#ports;
     const bytesMax = idempotency.totalBytesMax;
     if (this.#shared.keys !== null) return new HouseReplies(this.#shared.keys.store("replies", bytesMax), clock);
-    return new LocalReplies(new SqliteShelf({ path: join(dataDir, "replies.db"), bytesMax, clock, log }), clock);
+    const shelf = new SqliteShelf({ path: join(dataDir, "replies.db"), bytesMax, clock, log });
+    // A database that is locked, full or slow lets one of the equal requests through, not all of them.
+    return new HouseReplies(new LocalReplies(shelf, clock), clock);
   }
 
   #openCache(upstream: UpstreamSettings): Cache {
