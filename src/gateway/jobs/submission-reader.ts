@@ -1,6 +1,7 @@
-import { Worker } from "node:worker_threads";
+import type { Worker } from "node:worker_threads";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
+import { startThread } from "../../kernel/start-thread.ts";
 import { bodyFingerprint } from "../http/body-fingerprint.ts";
 import { parseSubmission, type ParsedSubmission } from "./parse-submission.ts";
 import type { SubmissionReply, SubmissionRequest } from "./submission-worker.ts";
@@ -80,11 +81,7 @@ export class SubmissionReader {
 
   #ensureWorker(): Worker {
     if (this.#worker !== undefined) return this.#worker;
-    const file = new URL(
-      `./submission-worker${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`,
-      import.meta.url,
-    );
-    const worker = new Worker(file, { env: {}, execArgv: [], name: "submits" });
+    const worker = startThread("submission-worker", import.meta.url, { name: "submits", workerData: null });
     worker.on("message", (reply: SubmissionReply) => {
       const waiting = this.#waiting.get(reply.id);
       this.#waiting.delete(reply.id);
