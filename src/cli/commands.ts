@@ -4,6 +4,7 @@ import { ctlJobCommands } from "./ctl-jobs.ts";
 import { ctlCatalogCommands } from "./ctl-catalog.ts";
 import { ctlClusterCommands } from "./ctl-cluster.ts";
 import { ctlGatewayCommands } from "./ctl-gateways.ts";
+import { ctlGpuCommands } from "./ctl-gpu.ts";
 import { ctlKeyCommands } from "./ctl-key.ts";
 import { keyCommands } from "./key-commands.ts";
 
@@ -16,4 +17,5 @@ export const cliCommands: readonly Command[] = [
   ...ctlClusterCommands,
   ...ctlGatewayCommands,
   ...ctlCatalogCommands,
+  ...ctlGpuCommands,
 ];

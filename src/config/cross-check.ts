@@ -5,6 +5,7 @@ import { parseCallbackAllow } from "../decide/jobs/judge-callback.ts";
 import { parseEndpointUrl } from "../contract/resolve-config.ts";
 import type { ConfigOverrides, Env } from "../contract/resolve-config.ts";
 import type { FieldPath } from "../contract/schema-fields.ts";
+import { checkGpus } from "./check-gpus.ts";
 import { valueAt } from "./describe-issue.ts";
 import { listAt, mistake, numberAt, textAt, warning } from "./finding.ts";
 import type { Finding } from "./finding.ts";
@@ -23,6 +24,7 @@ export function crossCheck(raw: unknown, env: Env, overrides: ConfigOverrides): 
     ...checkControlUrls(raw),
     ...checkFeed(raw, env),
     ...checkSharedEndpoints(raw),
+    ...checkGpus(raw),
     ...checkDuplicates(raw, ["upstreams"], "id", "an upstream with this id exists already"),
     ...listAt(raw, ["upstreams"]).flatMap((upstream, index) =>
       checkUpstream(raw, upstream, ["upstreams", index], { env, overrides }),

@@ -2,6 +2,7 @@ import { z } from "zod";
 import { agentSection } from "./agent-schema.ts";
 import { controlSection } from "./control-schema.ts";
 import { gatewaySection } from "./gateway-schema.ts";
+import { gpuHealthSection } from "./gpu-schema.ts";
 import { parseListen } from "./listen-address.ts";
 import { REQUEST_CLASSES } from "./request-class.ts";
 import { ROLES } from "./roles.ts";
@@ -80,7 +81,11 @@ const endpointConfig = z.strictObject({
     .max(100_000)
     .optional()
     .describe("Requests in flight on this endpoint at most. Absent: the upstream's `slots`."),
-  gpus: z.array(z.string().min(1)).optional().describe("The GPUs under the endpoint, by UUID or `host/index`."),
+  gpus: z
+    .array(z.string().min(1).max(320))
+    .max(4_096)
+    .optional()
+    .describe("The GPUs under the endpoint, by UUID or `host/index`; a MIG instance as `…/giN`."),
 });
 
 export const upstreamConfig = z.strictObject({
@@ -257,6 +262,13 @@ export const upstreamConfig = z.strictObject({
     .max(86_400)
     .default(5)
     .describe("How long a refusal named in `refusals` is remembered."),
+  gpu_ids: z
+    .array(z.int().min(0).max(9_999))
+    .max(64)
+    .default([])
+    .describe(
+      "Older form of the endpoints' `gpus`: indices on the host of the one source, for the endpoints that run there.",
+    ),
   endpoints: z.array(endpointConfig).max(4096).default([]).describe("The running engines behind the upstream."),
 });
 
@@ -454,6 +466,9 @@ export const configFile = z.strictObject({
       public: z.boolean().optional().describe("Whether `/metrics` needs no key. Absent: only on loopback."),
     })
     .prefault({}),
+  gpu_health: gpuHealthSection
+    .optional()
+    .describe("Faulted and saturated GPUs. Absent: nothing of it happens, and no card is looked at."),
   control: controlSection.optional().describe("For `yardmaster control`. Absent: the defaults."),
   agent: agentSection.optional().describe("For `yardmaster agent`. Absent: the defaults."),
   gateway: gatewaySection.optional().describe("How a gateway follows the control plane. Absent: it does not."),

@@ -197,7 +197,41 @@ export interface UpstreamSettings {
   readonly cache: CacheSettings | null;
   readonly refusals: readonly RefusalRule[];
   readonly refusalTtlMs: number;
+  /** Indices on the host of the only source of telemetry, for the endpoints that run there. */
+  readonly gpuIds: readonly number[];
   readonly endpoints: readonly EndpointSettings[];
+}
+
+export interface GpuSourceSettings {
+  /** The whole URL. */
+  readonly name: string;
+  /** Null: as its page says. */
+  readonly host: string | null;
+  /** scheme://host:port, the port always written out. */
+  readonly origin: string;
+  readonly protocol: "http:" | "https:";
+  /** Without brackets for IPv6. */
+  readonly hostname: string;
+  readonly port: number;
+  readonly path: string;
+}
+
+export interface GpuHealthSettings {
+  readonly sources: readonly GpuSourceSettings[];
+  readonly pollMs: number;
+  readonly stalenessMs: number;
+  readonly faultTempC: number;
+  readonly clearAfterMs: number;
+  readonly coupleFaults: boolean;
+  readonly coupleXid: boolean;
+  /** Null: keep for heat, drop for other faults. */
+  readonly lastEndpoint: "keep" | "drop" | null;
+  readonly shedBatch: boolean;
+  /** 0 to 100. */
+  readonly shedUtilization: number;
+  readonly sustainedSamples: number;
+  readonly dryRun: boolean;
+  readonly xidOverrides: ReadonlyMap<number, "ignore" | "drain" | "isolate">;
 }
 
 export interface JobSettings {
@@ -255,5 +289,7 @@ export interface GatewayConfig {
   readonly metricsPublic: boolean;
   /** Null: no control plane is followed. */
   readonly feed: FeedSettings | null;
+  /** Null: no card is looked at. */
+  readonly gpuHealth: GpuHealthSettings | null;
   readonly upstreams: readonly UpstreamSettings[];
 }

@@ -1,21 +1,15 @@
-/**
- * Every metric of the gateway: the registry is built from this table and docs/reference/metrics.md is written from it.
- * Labels are configured ids and closed sets only. Nothing that a client sends (model names, keys, paths, ids) is ever a
- * label, so a page can't grow with its clients. Base units: seconds and bytes. A gauge whose value nobody knows is absent.
- */
-export interface MetricDefinition {
-  readonly name: string;
-  readonly type: "counter" | "gauge" | "histogram";
-  readonly help: string;
-  readonly labels: readonly string[];
-  /** Upper bounds of a histogram, ascending, without +Inf. */
-  readonly buckets?: readonly number[];
-}
+import { GPU_METRICS } from "./gpu-metric-names.ts";
+import type { MetricDefinition } from "./metric-definition.ts";
 
 const SHORT_S = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120];
 const LONG_S = [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800];
 const GAP_S = [0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 1, 5];
 
+/**
+ * Every metric of the gateway: the registry is built from this table and docs/reference/metrics.md is written from it.
+ * Labels are configured ids and closed sets only. Nothing that a client sends (model names, keys, paths, ids) is ever a
+ * label, so a page can't grow with its clients; names of cards come from exporters and are bounded in number. Base units: seconds and bytes. A gauge whose value nobody knows is absent.
+ */
 export const METRICS = {
   requests: {
     name: "yardmaster_requests_total",
@@ -478,6 +472,7 @@ export const METRICS = {
     labels: [],
     help: "Times that the shared store was found emptied.",
   },
+  ...GPU_METRICS,
   seriesCollapsed: {
     name: "yardmaster_metric_series_collapsed_total",
     type: "counter",

@@ -1,4 +1,5 @@
-import { type MetricDefinition, METRICS } from "./metric-names.ts";
+import type { MetricDefinition } from "./metric-definition.ts";
+import { METRICS } from "./metric-names.ts";
 
 const plain = (text: string): string => text.replaceAll("|", "\\|");
 

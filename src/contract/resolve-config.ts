@@ -13,6 +13,7 @@ import type {
 } from "./gateway-config.ts";
 import { isLoopback, parseListen } from "./listen-address.ts";
 import { bareControlUrl } from "./resolve-agent.ts";
+import { resolveGpuHealth } from "./resolve-gpu-health.ts";
 
 export type {
   AdmissionLimits,
@@ -87,6 +88,7 @@ export function resolveConfig(file: ConfigFile, env: Env, overrides: ConfigOverr
     otel: file.otel === undefined ? null : { endpoint: file.otel.endpoint, serviceName: file.otel.service_name },
     metricsPublic: file.metrics.public ?? isLoopback(listen.host),
     feed: resolveFeed(file.gateway, env),
+    gpuHealth: resolveGpuHealth(file.gpu_health),
     upstreams: file.upstreams.map((upstream) => resolveUpstream(upstream, env)),
   };
 }
@@ -180,6 +182,7 @@ export function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSetti
         : { ttlMs: seconds(upstream.cache.ttl_s), bytesMax: upstream.cache.max_bytes, shared: upstream.cache.shared },
     refusals: upstream.refusals.map(({ status, code }) => ({ status, code: code ?? null })),
     refusalTtlMs: seconds(upstream.negative_ttl_s),
+    gpuIds: upstream.gpu_ids,
     endpoints: resolveEndpoints(upstream.endpoints, upstream.slots ?? 1),
   };
 }

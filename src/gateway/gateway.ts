@@ -8,6 +8,7 @@ import { YardmasterError } from "../kernel/errors.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import { TimerWheel } from "../kernel/timer-wheel.ts";
+import type { GpuReport } from "../contract/fleet.ts";
 import type { AuditSink } from "./audit/audit-sink.ts";
 import { openAudit } from "./audit/open-audit.ts";
 import { loadStoredKeys, type KeyAdmin } from "./auth/admin-keys.ts";
@@ -22,6 +23,8 @@ import type { AdmittedCall } from "./calls/admitted-call.ts";
 import type { CallDeps } from "./calls/call-deps.ts";
 import { FeedClient } from "./feed/feed-client.ts";
 import { makeReport } from "./feed/feed-report.ts";
+import { GpuHealth } from "./gpu/gpu-health.ts";
+import { collectGpus } from "./gpu/gpu-view.ts";
 import { Dispatcher } from "./http/dispatcher.ts";
 import type { EdgeHandlers, EdgeServer } from "./http/edge-port.ts";
 import { InferenceHandler, type InferenceDeps } from "./http/inference-handler.ts";
@@ -91,6 +94,7 @@ export class Gateway {
   readonly #coordination: Coordination;
   readonly #feed: FeedClient | null;
   #plan: UpstreamPlan | null = null;
+  #gpuHealth: GpuHealth | null = null;
   #jobs: Jobs | null = null;
   readonly #submissions: SubmissionReader;
   #draining = false;
@@ -177,6 +181,7 @@ export class Gateway {
       onStartWanted: () => this.#feed?.reportSoon(),
     });
     this.#applyUpstreams();
+    this.#applyGpuHealth();
     this.#stores = opened.stores;
     const callDeps = this.#callDeps();
     this.#replays = new ReplayDesk({
@@ -193,6 +198,7 @@ export class Gateway {
       limiter: new KeyLimiter(),
       calls: this.#calls,
       replays: this.#replays,
+      shedder: () => this.#gpuHealth?.shedder ?? null,
       loopSheds: (requestClass) => this.#loopWatch.sheds(requestClass),
       catalogPending: () => this.#feed !== null && this.#feed.state === null,
     };
@@ -231,6 +237,7 @@ export class Gateway {
       draining: () => this.#draining,
       link: this.#coordination.link,
       metrics: this.#metrics.jobs,
+      shedsJobs: (upstream) => this.#gpuHealth?.shedder.shedsJobs(upstream) === true,
       run: {
         clock,
         random,
@@ -266,6 +273,7 @@ export class Gateway {
       lastReload: () => this.#reload,
       jobs: () => this.#openedJobs().health(),
       feed: feed === null ? null : () => ({ view: feed.view(clock.mono()), warnings: this.#plan?.warnings ?? [] }),
+      gpuHealth: () => this.#gpuHealth,
       startedAt: clock.wall(),
       version,
     });
@@ -287,6 +295,7 @@ export class Gateway {
       coordination: this.#coordination,
       feed: this.#feed,
     });
+    collectGpus(this.#metrics.gpus.collected, () => this.#gpuHealth?.state);
   }
 
   #makeDispatcher(own: OwnRoutes): Dispatcher {
@@ -331,6 +340,7 @@ export class Gateway {
     const plan = planUpstreams(this.#config.upstreams, this.#feed?.state ?? null, before);
     this.#plan = plan;
     this.#registry.apply(plan.upstreams);
+    this.#gpuHealth?.refresh();
     for (const message of plan.warnings)
       if (before?.warnings.includes(message) !== true) this.#options.log.warn("feed.warning", { message });
   }
@@ -346,7 +356,25 @@ export class Gateway {
   applyEndpoints(upstreamId: string, endpoints: GatewayConfig["upstreams"][number]["endpoints"]): boolean {
     const upstream = this.#registry.byId(upstreamId);
     upstream?.applyEndpoints(endpoints);
+    this.#gpuHealth?.refresh();
     return upstream !== undefined;
+  }
+
+  /** All cards that the agent of a host reads now, each time it tells: what the control plane's feed calls. */
+  applyGpuReadings(host: string, readings: readonly GpuReport[]): void {
+    this.#gpuHealth?.applyReadings(host, readings);
+  }
+
+  #applyGpuHealth(): void {
+    const { gpuHealth } = this.#config;
+    if (gpuHealth === null) {
+      this.#gpuHealth?.stop();
+      this.#gpuHealth = null;
+    } else if (this.#gpuHealth === null) {
+      const { clock, random, log } = this.#options;
+      const ports = { clock, random, log, client: this.#client, registry: this.#registry };
+      this.#gpuHealth = new GpuHealth(gpuHealth, { ...ports, metrics: this.#metrics.gpus });
+    } else this.#gpuHealth.apply(gpuHealth);
   }
 
   /** A new valid configuration: swapped in whole; who started under the old one ends under it. */
@@ -356,6 +384,7 @@ export class Gateway {
     this.#budget.setMax(config.maxBufferedBytes);
     this.#edge.setConnectionsMax(config.maxConnections);
     this.#applyUpstreams();
+    this.#applyGpuHealth();
     this.#stores.apply(config.upstreams);
     this.#reload = { ok: true, message: null };
     this.#metrics.configReloaded("applied");
@@ -397,6 +426,7 @@ export class Gateway {
     await handedBack;
     await this.#jobs?.close();
     await this.#submissions.close();
+    this.#gpuHealth?.stop();
     this.#registry.dispose();
     this.#client.close();
     this.#processMetrics[Symbol.dispose]();

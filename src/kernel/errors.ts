@@ -32,6 +32,7 @@ export const ERRORS = {
   UPSTREAM_UNKNOWN: { http: 404, retry: "never", meaning: "There is no upstream with this id." },
   JOB_UNKNOWN: { http: 404, retry: "never", meaning: "There is no job with this id, or it has expired." },
   KEY_UNKNOWN: { http: 404, retry: "never", meaning: "No stored key has this id." },
+  GPU_UNKNOWN: { http: 404, retry: "never", meaning: "No source has told of a GPU of this name." },
   NODE_UNKNOWN: { http: 404, retry: "never", meaning: "There is no node of this id or name." },
   REVISION_UNKNOWN: { http: 404, retry: "never", meaning: "The catalog has no such revision, or keeps it no longer." },
   ROUTE_UNKNOWN: { http: 404, retry: "never", meaning: "There is no such route." },

@@ -9,13 +9,14 @@ const aRoom = (change: Partial<ClaimRoom> = {}): ClaimRoom => ({
   slots: 4,
   batchMax: 3,
   away: null,
+  shedsBatch: false,
   held: { interactive: 0, system: 0, batch: 0 },
   ...change,
 });
 
 test("a gateway asks for as many jobs as a class has slots, and one more [20.J6]", () => {
   assert.deepEqual(
-    planClaims([aRoom()], 100).map(({ class: name, max }) => [name, max]),
+    planClaims([aRoom()], 100, true).map(({ class: name, max }) => [name, max]),
     [
       ["interactive", 5],
       ["system", 5],
@@ -25,7 +26,20 @@ test("a gateway asks for as many jobs as a class has slots, and one more [20.J6]
 });
 
 test("jobs of an upstream that is away stay in the store", () => {
-  assert.deepEqual(planClaims([aRoom({ away: "no endpoint" })], 100), []);
+  assert.deepEqual(planClaims([aRoom({ away: "no endpoint" })], 100, true), []);
+});
+
+test("where batch is refused for saturated GPUs its jobs come one at a time, and only now and then; other classes come as always [20.J9]", () => {
+  const room = aRoom({ shedsBatch: true });
+  const asked = (mayProbe: boolean, held = room.held): unknown[] =>
+    planClaims([{ ...room, held }], 100, mayProbe).map(({ class: name, max }) => [name, max]);
+  const others = [
+    ["interactive", 5],
+    ["system", 5],
+  ];
+  assert.deepEqual(asked(false), others);
+  assert.deepEqual(asked(true), [...others, ["batch", 1]]);
+  assert.deepEqual(asked(true, { interactive: 0, system: 0, batch: 1 }), others);
 });
 
 test("never more than the room for a class, nor more than the gateway may hold in all [80.I9]", () => {
@@ -35,11 +49,12 @@ test("never more than the room for a class, nor more than the gateway may hold i
     slots: counts,
     batchMax: counts,
     away: fc.option(fc.constant("why"), { nil: null }),
+    shedsBatch: fc.boolean(),
     held: fc.record({ interactive: counts, system: counts, batch: counts }),
   });
   fc.assert(
-    fc.property(fc.array(room, { maxLength: 5 }), fc.nat(60), (rooms, holdMax) => {
-      const wishes = planClaims(rooms, holdMax);
+    fc.property(fc.array(room, { maxLength: 5 }), fc.nat(60), fc.boolean(), (rooms, holdMax, mayProbe) => {
+      const wishes = planClaims(rooms, holdMax, mayProbe);
       const held = rooms.reduce((sum, each) => sum + each.held.interactive + each.held.system + each.held.batch, 0);
       const asked = wishes.reduce((sum, { max }) => sum + max, 0);
       assert.ok(asked <= Math.max(0, holdMax - held));

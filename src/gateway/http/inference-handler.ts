@@ -16,6 +16,7 @@ import type { CallDeps } from "../calls/call-deps.ts";
 import { recordRefusal } from "../calls/call-record.ts";
 import type { PreparedRequest } from "../calls/prepared-request.ts";
 import { translateRerank } from "../calls/rerank-translation.ts";
+import type { GpuShedder } from "../gpu/gpu-shedder.ts";
 import type { ReplayDesk } from "../replay/replay-desk.ts";
 import type { OnEnded } from "../replay/replay-run.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
@@ -35,6 +36,8 @@ export interface InferenceDeps extends CallDeps, CallGate {
   readonly replays: ReplayDesk;
   /** A control plane is to say what there is, and none has yet: a name that is not known may become known. */
   readonly catalogPending: () => boolean;
+  /** Null while no card is looked at. */
+  readonly shedder: () => GpuShedder | null;
 }
 
 /** Members that routing, admission or a splice may need. A second one of any of them is refused. */
@@ -261,6 +264,14 @@ export class InferenceHandler {
       return refuse("UPSTREAM_UNAVAILABLE", `no endpoint can take work: ${away.reason}`, {
         upstream,
         retryAfterMs: away.retryAfterMs,
+      });
+    const site = context.shedSite ?? "sync";
+    const shed = this.#deps.shedder()?.ask(upstream, arriving.class, site) ?? null;
+    if (shed !== null)
+      return refuse("GPU_SATURATED", shed.message, {
+        upstream,
+        retryAfterMs: shed.retryAfterMs,
+        shed: site !== "jobAgain",
       });
     const rerank =
       scanned.kind === "json"

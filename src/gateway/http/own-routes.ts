@@ -1,4 +1,5 @@
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
+import { gpuClearBody } from "../../contract/gpu-health-view.ts";
 import { decodeId } from "../../decide/http/request-line.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import { isoTime, type Clock, type EpochMs } from "../../kernel/clock.ts";
@@ -9,6 +10,7 @@ import type { AuditSink } from "../audit/audit-sink.ts";
 import { parseAuditQuery, renderAuditPage } from "../audit/audit-route.ts";
 import { createKey, listKeys, revokeKey, rotateKey, type KeyAdmin, type KeyChange } from "../auth/admin-keys.ts";
 import { headerValue } from "../calls/answer-headers.ts";
+import type { GpuHealth } from "../gpu/gpu-health.ts";
 import type { JobsHealth } from "../jobs/open-jobs.ts";
 import type { Registry } from "../metrics/registry.ts";
 import { CONTENT_TYPE, negotiateFormat } from "../metrics/render.ts";
@@ -36,6 +38,8 @@ export interface OwnRoutesDeps {
   readonly jobs: () => JobsHealth;
   /** Null where no control plane is followed. */
   readonly feed: (() => { readonly view: FeedView; readonly warnings: readonly string[] }) | null;
+  /** Null while no card is looked at. */
+  readonly gpuHealth: () => GpuHealth | null;
   readonly startedAt: EpochMs;
   readonly version: string;
 }
@@ -96,6 +100,10 @@ export class OwnRoutes {
           200,
           rotateKey(this.#deps.keyAdmin(), keyIdOf(context), await this.#readJson(context.req)),
         );
+      case "gpus":
+        return sendJson(context, 200, this.#gpuHealth().view());
+      case "gpuClear":
+        return this.#clearGpu(context);
       default:
         assertNever(handler, "handler");
     }
@@ -104,6 +112,28 @@ export class OwnRoutes {
   async #changeKey<T>(context: RequestContext, status: number, { id, act }: KeyChange<T>): Promise<void> {
     const rotates = context.route.handler === "keyRotate" ? "/rotate" : "";
     sendJson(context, status, await actAudited(this.#deps, context, `/admin/keys/${id}${rotates}`, status, act));
+  }
+
+  #gpuHealth(): GpuHealth {
+    const gpuHealth = this.#deps.gpuHealth();
+    if (gpuHealth === null)
+      throw new YardmasterError("GPU_UNKNOWN", "this gateway looks at no GPU: its configuration has no `gpu_health`");
+    return gpuHealth;
+  }
+
+  async #clearGpu(context: RequestContext): Promise<void> {
+    const body = gpuClearBody.safeParse(await this.#readJson(context.req));
+    if (!body.success) throw new YardmasterError("BAD_REQUEST", 'the body is not {"gpu": NAME}');
+    const { gpu } = body.data;
+    const known = this.#gpuHealth().count(gpu);
+    if (known === undefined)
+      throw new YardmasterError("BAD_REQUEST", "gpu: is no name of a card: use a UUID, or host/index");
+    if (known === 0) throw new YardmasterError("GPU_UNKNOWN", "no source has told of a GPU of this name");
+    const cleared = await actAudited(this.#deps, context, `/admin/gpus/clear/${gpu}`, 200, () =>
+      this.#gpuHealth().clear(gpu),
+    );
+    this.#deps.log.warn("gpu.cleared", { gpu, by: context.key.id });
+    sendJson(context, 200, { gpu, cleared });
   }
 
   #readJson(req: ClientRequest): Promise<unknown> {
@@ -163,6 +193,7 @@ export class OwnRoutes {
       config: this.#deps.lastReload(),
       audit: this.#deps.audit.stats(),
       jobs: this.#deps.jobs(),
+      gpu_health: this.#deps.gpuHealth()?.view() ?? null,
       upstreams: registry.shown().map((upstream) => upstreamHealth(upstream, now)),
     };
   }

@@ -2,6 +2,7 @@ import type { Dialect } from "../../contract/error-body.ts";
 import type { EpochMs, MonoMs } from "../../kernel/clock.ts";
 import type { RequestKey } from "../../access/request-key.ts";
 import type { ClientReply, ClientRequest } from "./client-port.ts";
+import type { ShedSite } from "../gpu/gpu-shedder.ts";
 import type { Route } from "./routes.ts";
 
 /** What is known of a request once its head was read and its key checked. */
@@ -22,4 +23,6 @@ export interface RequestContext {
   readonly forJob?: true;
   readonly arrivedAt: MonoMs;
   readonly arrivedWall: EpochMs;
+  /** Where batch work is asked about saturated GPUs; absent: where the request comes from a client that waits. */
+  readonly shedSite?: ShedSite;
 }

@@ -30,6 +30,8 @@ export type Handler =
   | "keysNew"
   | "keyRevoke"
   | "keyRotate"
+  | "gpus"
+  | "gpuClear"
   | DocumentHandler;
 
 /**
@@ -144,6 +146,8 @@ export const ROUTES: readonly Route[] = [
   own("/admin/keys", ["POST"], "keysNew", ADMINS),
   own("/admin/keys/*/rotate", ["POST"], "keyRotate", ADMINS),
   own("/admin/keys/*", ["DELETE"], "keyRevoke", ADMINS),
+  own("/admin/gpus", ["GET"], "gpus", OPERATORS),
+  own("/admin/gpus/clear", ["POST"], "gpuClear", OPERATORS),
   // Anything else under /v1 that has a model in its body: an engine may know more routes than this table.
   inference("/v1/*", "any"),
 ];

@@ -60,8 +60,8 @@ export class CallRecords implements AuditSink {
 
   record(event: AuditEvent): void {
     this.#byRequest.set(event.requestId, event);
-    // A job that was refused for saturation goes on; that it was refused is on record all the same.
-    if (event.errorCode === "GPU_SATURATED") this.#audit.record(event);
+    // A job that was refused for saturation goes on; that it was refused is on record all the same, once.
+    if (event.shed) this.#audit.record(event);
   }
 
   take(requestId: string): AuditEvent | null {
@@ -130,6 +130,7 @@ function contextOf(deps: JobCallDeps, job: JobRecord, ask: JobCallAsk, client: C
     forJob: true,
     arrivedAt: deps.clock.mono(),
     arrivedWall: deps.clock.wall(),
+    shedSite: job.lastError?.code === "GPU_SATURATED" ? "jobAgain" : "job",
   };
 }
 

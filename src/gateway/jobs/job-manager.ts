@@ -23,6 +23,8 @@ export interface JobManagerDeps {
   readonly metrics: JobMetrics;
   readonly run: JobRunPorts;
   readonly callbacks: CallbackSender;
+  /** Whether batch jobs for the upstream would only be refused, for its GPUs. */
+  readonly shedsJobs: (upstream: Upstream) => boolean;
   /** The store's life is another than the one known before. */
   readonly onEpoch: () => void;
   /** A job has ended by something that this gateway did. */
@@ -119,7 +121,7 @@ export class JobManager {
         this.#sweptAt = now;
         await this.#sweep();
       }
-      const wishes = planClaims(this.#rooms(), settings().heldMax);
+      const wishes = planClaims(this.#rooms(), settings().heldMax, sweeps);
       if (wishes.length > 0 && !this.#stopped)
         for (const job of await store.claim(wishes, settings().claimMs)) this.#start(job);
       if (sweeps) {
@@ -178,6 +180,7 @@ export class JobManager {
         slots: limits.slots,
         batchMax: limits.batchMax,
         away: upstream.unavailable("", true)?.reason ?? null,
+        shedsBatch: this.#deps.shedsJobs(upstream),
         held,
       };
     });

@@ -10,6 +10,7 @@ import { silentLogger, type Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import type { RedisLink } from "../../coord/redis/redis-link.ts";
+import type { Upstream } from "../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import { CallbackSender, type Resolve } from "./callback-sender.ts";
 import { JobDesk } from "./job-desk.ts";
@@ -30,6 +31,7 @@ export interface JobsPorts {
   readonly link: RedisLink | null;
   readonly metrics: JobMetrics;
   readonly run: JobRunPorts;
+  readonly shedsJobs: (upstream: Upstream) => boolean;
   readonly resolve?: Resolve;
 }
 
@@ -154,7 +156,7 @@ export class Jobs {
   }
 
   #manage(store: JobStore): JobManager {
-    const { clock, random, log, registry, config, metrics, run, resolve } = this.#ports;
+    const { clock, random, log, registry, config, metrics, run, resolve, shedsJobs } = this.#ports;
     const settings = (): GatewayConfig["jobs"] => config().jobs;
     return new JobManager({
       clock,
@@ -165,6 +167,7 @@ export class Jobs {
       settings,
       metrics,
       run,
+      shedsJobs,
       callbacks: new CallbackSender({ clock, store, settings, metrics, ...(resolve === undefined ? {} : { resolve }) }),
       onEnded: (job, last) => this.#onEnded(job, last),
       onEpoch: () => this.#known.note(store),

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { test } from "node:test";
 import type { RequestOutcome } from "../../contract/audit-event.ts";
-import { METRICS, type MetricDefinition } from "../../contract/metric-names.ts";
+import type { MetricDefinition } from "../../contract/metric-definition.ts";
+import { METRICS } from "../../contract/metric-names.ts";
 import { renderMetricsReference } from "../../contract/metrics-reference.ts";
 import { REQUEST_CLASSES } from "../../contract/request-class.ts";
 import { parseOpenMetrics, parsePrometheus } from "../../testing/exposition-parser.ts";
@@ -103,6 +104,14 @@ test("labels are configured ids and closed sets: no key, model, path, prompt or 
     "purpose",
     "verdict",
     "control",
+    "site",
+    "fault",
+    "what",
+    "field",
+    "source",
+    // Of cards, as sources of telemetry name them; bounded by the number of cards that are kept.
+    "host",
+    "gpu",
   ]);
   for (const definition of Object.values<MetricDefinition>(METRICS))
     for (const label of definition.labels) assert.ok(allowed.has(label), `${definition.name} ${label}`);

@@ -1,9 +1,11 @@
 import type { RequestOutcome } from "../../contract/audit-event.ts";
-import { METRICS, type MetricDefinition } from "../../contract/metric-names.ts";
+import type { MetricDefinition } from "../../contract/metric-definition.ts";
+import { METRICS } from "../../contract/metric-names.ts";
 import { REQUEST_CLASSES, type RequestClass } from "../../contract/request-class.ts";
 import type { FeedRefusal } from "../../decide/feed/take-feed.ts";
 import type { NotKept } from "../../decide/replay/keep-answer.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
+import { createGpuMetrics, type GpuMetrics } from "./gpu-metrics.ts";
 import { createJobMetrics, type JobMetrics } from "./job-metrics.ts";
 import type { CounterFamily, GaugeFamily, HistogramFamily, Registry } from "./registry.ts";
 import type { CounterSeries, HistogramSeries } from "./series.ts";
@@ -98,6 +100,7 @@ export interface GatewayMetrics {
   storeEmptied(): void;
   feedRefused(why: FeedRefusal): void;
   readonly jobs: JobMetrics;
+  readonly gpus: GpuMetrics;
   readonly collected: CollectedFamilies;
 }
 
@@ -318,6 +321,7 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
     idempotency: (result) => idempotency.labels(result).inc(),
     replyNotKept: (purpose, why) => notKept.labels(purpose, why).inc(),
     jobs: createJobMetrics(registry),
+    gpus: createGpuMetrics(registry),
     collected,
   };
 }

@@ -1,5 +1,6 @@
 import type { JobRecord, JobState } from "../../contract/job.ts";
-import { METRICS, type MetricDefinition } from "../../contract/metric-names.ts";
+import type { MetricDefinition } from "../../contract/metric-definition.ts";
+import { METRICS } from "../../contract/metric-names.ts";
 import { REQUEST_CLASSES, type RequestClass } from "../../contract/request-class.ts";
 import type { JobCounts } from "../../coord/jobs/job-store.ts";
 import type { CallVerdict } from "../../decide/jobs/judge-run.ts";

@@ -8,6 +8,7 @@ import {
   type PathReading,
 } from "../../../decide/facades/azure/analyze-paths.ts";
 import { clientOrigin } from "../../../decide/facades/azure/client-origin.ts";
+import type { RequestClass } from "../../../contract/request-class.ts";
 import { readDocument } from "../../../decide/facades/azure/document.ts";
 import { OperationReader } from "../../../decide/facades/azure/operation.ts";
 import { viewOperation } from "../../../decide/facades/azure/operation-view.ts";
@@ -23,6 +24,7 @@ import { readCallHead, type CallGate, type CallHead } from "../../http/call-head
 import type { RequestContext } from "../../http/request-context.ts";
 import { collectBody, refusalOfBody, type WholeBody } from "../../http/request-body.ts";
 import { sendFailure } from "../../http/send-error.ts";
+import type { GpuShedder } from "../../gpu/gpu-shedder.ts";
 import type { Upstream } from "../../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../../upstreams/upstream-registry.ts";
 import type { JobRead } from "../../../coord/jobs/job-store.ts";
@@ -34,6 +36,7 @@ export interface DocumentRoutesDeps extends CallDeps, CallGate {
   readonly registry: UpstreamRegistry;
   readonly config: () => GatewayConfig;
   readonly jobs: () => JobService;
+  readonly shedder: () => GpuShedder | null;
 }
 
 /** For the first look: an analysis takes seconds. */
@@ -61,7 +64,7 @@ export class DocumentRoutes {
     this.#arriving += 1;
     void this.#submit(context, expectsContinue)
       // One that was accepted ends in the record of its job.
-      .catch((error: unknown) => recordRefusal(this.#deps, context, { ...this.#fail(context, error), class: null }))
+      .catch((error: unknown) => recordRefusal(this.#deps, context, this.#fail(context, error)))
       .finally(() => (this.#arriving -= 1));
   }
 
@@ -87,6 +90,7 @@ export class DocumentRoutes {
     try {
       using body = await this.#readBody(context, upstream, expectsContinue);
       if (this.#deps.draining()) throw new Refusal("DRAINING", "the gateway is stopping", { upstream });
+      this.#checkSaturation(upstream, asked);
       const contentType = headerValue(context.req.rawHeaders, "content-type") ?? "";
       this.#checkDocument(contentType, body.chunks, upstream);
       const order = await orderOf(context, target, upstream, asked, contentType, body.chunks);
@@ -95,6 +99,15 @@ export class DocumentRoutes {
     } finally {
       limiter.leave(context.key.id);
     }
+  }
+
+  /** One with a key may have been accepted before, which only the store of the jobs knows: it waits there, as other jobs do. */
+  #checkSaturation(upstream: Upstream, asked: Extract<CallHead, { kind: "ok" }>): void {
+    if (asked.idempotencyKey !== null) return;
+    const shed = this.#deps.shedder()?.ask(upstream, asked.class, "document") ?? null;
+    if (shed === null) return;
+    const { message, retryAfterMs } = shed;
+    throw new Refusal("GPU_SATURATED", message, { upstream, retryAfterMs, shed: asked.class });
   }
 
   #upstreamFor(context: RequestContext, target: AnalyzeTarget): Upstream {
@@ -203,10 +216,10 @@ export class DocumentRoutes {
   }
 
   #fail(context: RequestContext, error: unknown): Failure {
-    const { upstream, param, retryAfterMs }: RefusalFacts = error instanceof Refusal ? error.facts : {};
+    const { upstream, param, retryAfterMs, shed }: RefusalFacts = error instanceof Refusal ? error.facts : {};
     const upstreamId = upstream?.settings.id;
     const told = sendFailure(context, error, this.#deps, { param, retryAfterMs, upstreamId });
-    return { ...told, upstream: upstream ?? null };
+    return { ...told, upstream: upstream ?? null, class: shed ?? null, shed: shed !== undefined };
   }
 }
 
@@ -214,12 +227,16 @@ interface Failure {
   readonly code: ErrorCode;
   readonly status: number;
   readonly upstream: Upstream | null;
+  readonly class: RequestClass | null;
+  readonly shed: boolean;
 }
 
 interface RefusalFacts {
   readonly upstream?: Upstream;
   readonly param?: string;
   readonly retryAfterMs?: number;
+  /** The class that is refused while the GPUs are saturated. */
+  readonly shed?: RequestClass;
 }
 
 class Refusal extends YardmasterError {

@@ -1,0 +1,119 @@
+import type { FieldPath } from "../contract/schema-fields.ts";
+import { parseGpuName } from "../decide/gpu/gpu-name.ts";
+import { valueAt } from "./describe-issue.ts";
+import { listAt, mistake, numberAt, textAt, warning, type Finding } from "./finding.ts";
+
+const SECTION: FieldPath = ["gpu_health"];
+
+/** What the file says of cards: the names under endpoints, and what they are watched by. */
+export function checkGpus(raw: unknown): Finding[] {
+  const hosts = listAt(raw, [...SECTION, "sources"]).flatMap((source) => textAt(source, ["host"])?.toLowerCase() ?? []);
+  return [
+    ...checkSection(raw),
+    ...listAt(raw, ["upstreams"]).flatMap((upstream, index) => [
+      ...checkOldForm(raw, upstream, ["upstreams", index, "gpu_ids"]),
+      ...listAt(upstream, ["endpoints"]).flatMap((endpoint, place) =>
+        checkNames(listAt(endpoint, ["gpus"]), ["upstreams", index, "endpoints", place, "gpus"], hosts),
+      ),
+    ]),
+  ];
+}
+
+function checkSection(raw: unknown): Finding[] {
+  const section = valueAt(raw, SECTION);
+  if (typeof section !== "object" || section === null) return [];
+  const is = (key: string): boolean => valueAt(section, [key]) === true;
+  const found: Finding[] = [...checkSources(section)];
+  if (is("couple_xid") && !is("couple_faults"))
+    found.push(warning([...SECTION, "couple_xid"], "has no effect on endpoints without `couple_faults: true`"));
+  if (is("dry_run") && !is("couple_faults") && !is("shed_batch"))
+    found.push(warning([...SECTION, "dry_run"], "has nothing to try: neither `couple_faults` nor `shed_batch` is on"));
+  const poll = numberAt(section, ["poll_s"]) ?? 15;
+  const staleness = numberAt(section, ["staleness_s"]) ?? 60;
+  if (staleness <= poll)
+    found.push(
+      mistake(
+        [...SECTION, "staleness_s"],
+        `is not longer than poll_s (${poll}), so every sample would be stale before the next`,
+        "use at least three times poll_s",
+      ),
+    );
+  return found;
+}
+
+function checkSources(section: object): Finding[] {
+  const sources = listAt(section, ["sources"]);
+  const found: Finding[] = [];
+  if (valueAt(section, ["dcgm_url"]) !== undefined && sources.length > 0)
+    found.push(
+      mistake(
+        [...SECTION, "dcgm_url"],
+        "stands beside `sources`",
+        "write it as one of them, with the name of its host",
+      ),
+    );
+  for (const key of ["dcgm_url", "host"] as const) {
+    const seen = new Map<string, FieldPath>();
+    for (const [index, source] of sources.entries()) {
+      const value = textAt(source, [key])?.toLowerCase();
+      const path: FieldPath = [...SECTION, "sources", index, key];
+      const first = value === undefined ? undefined : seen.get(value);
+      if (value !== undefined && first === undefined) seen.set(value, path);
+      if (first === undefined) continue;
+      const message = key === "host" ? "another source is of this host" : "this exporter is a source already";
+      found.push({ severity: "mistake", path, message, first });
+    }
+  }
+  return found;
+}
+
+/** `gpu_ids` says nothing of a host, so there may be only one that it can mean. */
+function checkOldForm(raw: unknown, upstream: unknown, path: FieldPath): Finding[] {
+  const ids = listAt(upstream, ["gpu_ids"]);
+  if (ids.length === 0) return [];
+  const found: Finding[] = [];
+  const section = valueAt(raw, SECTION);
+  const sources = listAt(section, ["sources"]).length + (textAt(section, ["dcgm_url"]) === undefined ? 0 : 1);
+  if (section === undefined) found.push(warning(path, "has no effect without `gpu_health`"));
+  else if (sources !== 1)
+    found.push(
+      mistake(
+        path,
+        sources === 0
+          ? "needs one source in `gpu_health`"
+          : `does not tell which of the ${sources} sources' hosts is meant`,
+        "name the cards under each endpoint instead, as `gpus: [host/index]` or by UUID",
+      ),
+    );
+  const seen = new Set<unknown>();
+  for (const [index, id] of ids.entries()) {
+    if (seen.has(id)) found.push(mistake([...path, index], "stands here twice"));
+    seen.add(id);
+  }
+  return found;
+}
+
+function checkNames(names: readonly unknown[], path: FieldPath, hosts: readonly string[]): Finding[] {
+  const seen = new Set<string>();
+  return names.flatMap((text, index): Finding[] => {
+    if (typeof text !== "string" || text === "") return [];
+    const at = [...path, index];
+    const name = parseGpuName(text);
+    if (name === undefined)
+      return [
+        mistake(
+          at,
+          /^-?\d+$/.test(text) ? "is an index without a host" : "is no name of a card",
+          "use a UUID such as GPU-8ea17be8-…, or host/index such as a01/0",
+        ),
+      ];
+    const key = text.toLowerCase();
+    if (seen.has(key)) return [mistake(at, "stands here twice")];
+    seen.add(key);
+    if (name.kind === "place" && hosts.length > 0 && !hosts.includes(name.host.toLowerCase()))
+      return [
+        mistake(at, "names a host of which no source is", `hosts of the sources: ${hosts.slice(0, 8).join(", ")}`),
+      ];
+    return [];
+  });
+}

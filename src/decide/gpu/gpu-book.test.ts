@@ -1,0 +1,152 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { asMono } from "../../kernel/clock.ts";
+import { aGpuPolicy, aGpuSample } from "../../testing/gpu-samples.ts";
+import { GpuBook, keyOf } from "./gpu-book.ts";
+import { parseGpuName } from "./gpu-name.ts";
+import type { GpuSample } from "./gpu-sample.ts";
+
+const POLICY = aGpuPolicy();
+const at = (seconds: number) => asMono(seconds * 1000);
+const page = (...samples: GpuSample[]) => ({ kind: "page", samples, whole: true }) as const;
+const card = (index: number, part: Partial<GpuSample> = {}): GpuSample =>
+  aGpuSample({ index, uuid: `GPU-${index}`, ...part });
+const found = (book: GpuBook, name: string): string[] =>
+  book.find(parseGpuName(name)!).map(({ sample }) => keyOf(sample));
+const verdicts = (book: GpuBook, seconds: number): string[] =>
+  book.cards().map(([key, known]) => `${key} ${book.verdict(known, at(seconds), POLICY).kind}`);
+
+const names: readonly { readonly text: string; readonly name: unknown }[] = [
+  { text: "GPU-8ea1", name: { kind: "uuid", uuid: "GPU-8ea1", instance: null } },
+  { text: "MIG-8ea1", name: { kind: "uuid", uuid: "MIG-8ea1", instance: null } },
+  { text: "GPU-8ea1/gi7", name: { kind: "uuid", uuid: "GPU-8ea1", instance: "7" } },
+  { text: "node-a/GPU-8ea1", name: { kind: "uuid", uuid: "GPU-8ea1", instance: null } },
+  { text: "a01.lab.example/3", name: { kind: "place", host: "a01.lab.example", index: 3, instance: null } },
+  { text: "a/3/gi1", name: { kind: "place", host: "a", index: 3, instance: "1" } },
+  { text: "0", name: undefined },
+  { text: "-1", name: undefined },
+  { text: "host/", name: undefined },
+  { text: "/0", name: undefined },
+  { text: "host/-1", name: undefined },
+  { text: "host/12345", name: undefined },
+  { text: "a/b/c", name: undefined },
+  { text: "", name: undefined },
+];
+for (const { text, name } of names)
+  test(`the name of a card: ${JSON.stringify(text)} [30.G1]`, () => assert.deepEqual(parseGpuName(text), name));
+
+test("a card is found by its UUID in any case, and by host and index, and nothing by another host's [30.G1]", () => {
+  const book = new GpuBook();
+  book.look("s", page(card(0, { host: "Old" }), card(1, { host: "Old" })), at(0), POLICY);
+  for (const name of ["gpu-0", "GPU-0", "old/0", "Old/0", "any-node/GPU-0"])
+    assert.deepEqual(found(book, name), ["GPU-0"]);
+  for (const name of ["new/0", "GPU-9", "old/7"]) assert.deepEqual(found(book, name), []);
+});
+
+test("two hosts with the same indices are two sets of cards [30.G1]", () => {
+  const book = new GpuBook();
+  book.look("a", page(aGpuSample({ host: "a", uuid: null })), at(0), POLICY);
+  book.look("b", page(aGpuSample({ host: "b", uuid: null, temperatureC: 95 })), at(0), POLICY);
+  assert.deepEqual(verdicts(book, 0), ["a/0 good", "b/0 faulted"]);
+});
+
+test("a card that takes another's place takes the name of the place too [30.G1]", () => {
+  const book = new GpuBook();
+  book.look("s", page(card(0), card(1)), at(0), POLICY);
+  book.look("s", page(card(1, { uuid: "GPU-0" }), card(0, { uuid: "GPU-1" })), at(15), POLICY);
+  assert.deepEqual([found(book, "h/0"), found(book, "h/1")], [["GPU-1"], ["GPU-0"]]);
+  book.look("s", page(card(0, { uuid: "GPU-new" }), card(1, { uuid: "GPU-0" })), at(30), POLICY);
+  assert.deepEqual([found(book, "h/0"), found(book, "GPU-1")], [["GPU-new"], ["GPU-1"]]);
+});
+
+test("MIG instances are cards of their own, and a card's own name means all of them [30.T3]", () => {
+  const book = new GpuBook();
+  const instance = (id: string, part: Partial<GpuSample> = {}) => card(6, { instance: id, ...part });
+  book.look("s", page(card(0), instance("7", { xids: [] }), instance("8", { xids: [] })), at(0), POLICY);
+  book.look("s", page(card(0), instance("7", { xids: [95] }), instance("8", { xids: [] })), at(15), POLICY);
+  assert.deepEqual(found(book, "GPU-6"), ["GPU-6/gi7", "GPU-6/gi8"]);
+  assert.deepEqual(found(book, "h/6/gi8"), ["GPU-6/gi8"]);
+  assert.deepEqual(verdicts(book, 15), ["GPU-0 good", "GPU-6/gi7 faulted", "GPU-6/gi8 good"]);
+});
+
+test("a card that is split, split anew or made whole again lacks nothing [30.T3]", () => {
+  const book = new GpuBook();
+  const others = [card(0), card(1), card(2)];
+  const looks = [
+    [card(6)],
+    [card(6, { instance: "7" }), card(6, { instance: "8" })],
+    [card(6, { instance: "3" })],
+    [card(6)],
+  ];
+  let seconds = 0;
+  for (const cards of looks)
+    for (let again = 0; again < 3; again += 1) book.look("s", page(...others, ...cards), at((seconds += 15)), POLICY);
+  assert.deepEqual(verdicts(book, seconds), ["GPU-0 good", "GPU-1 good", "GPU-2 good", "GPU-6 good"]);
+});
+
+test("most cards missing at once is the source's fault: no card is lost by it [80.A13 80.A14]", () => {
+  const book = new GpuBook();
+  const all = Array.from({ length: 8 }, (_, index) => card(index));
+  book.look("s", page(...all), at(0), POLICY);
+  for (const seconds of [15, 30, 45]) book.look("s", page(...all.slice(0, 3)), at(seconds), POLICY);
+  assert.equal(book.sources()[0]?.state, "partial");
+  assert.ok(verdicts(book, 45).every((verdict) => verdict.endsWith("good")));
+  for (const seconds of [60, 75]) book.look("s", page(...all.slice(0, 4)), at(seconds), POLICY);
+  assert.equal(verdicts(book, 75).filter((verdict) => verdict.endsWith("faulted")).length, 4);
+});
+
+test("a page with lines missing makes no card missing [30.T2]", () => {
+  const book = new GpuBook();
+  book.look("s", page(card(0), card(1)), at(0), POLICY);
+  for (const seconds of [15, 30, 45]) book.look("s", { ...page(card(0)), whole: false }, at(seconds), POLICY);
+  assert.deepEqual(verdicts(book, 45), ["GPU-0 good", "GPU-1 good"]);
+});
+
+test("a source that is down, one that tells of no card and one that is half there are told apart [30.U3]", () => {
+  const book = new GpuBook();
+  const state = (): string | undefined => book.sources()[0]?.state;
+  book.addSource("s");
+  assert.equal(state(), "waiting");
+  book.look("s", page(card(0)), at(0), POLICY);
+  assert.equal(state(), "up");
+  book.look("s", page(), at(15), POLICY);
+  assert.equal(state(), "empty");
+  book.look("s", { kind: "failed", state: "down", why: "refused" }, at(30), POLICY);
+  assert.equal(state(), "down");
+  book.look("s", { kind: "failed", state: "unreadable", why: "no metrics page" }, at(45), POLICY);
+  assert.equal(state(), "unreadable");
+  assert.deepEqual(verdicts(book, 45), ["GPU-0 good"]);
+  assert.deepEqual(verdicts(book, 61), ["GPU-0 unknown"]);
+});
+
+test("of two sources that tell of one card one is heard, and the other when that falls silent [30.T1]", () => {
+  const book = new GpuBook();
+  const sees = (source: string, temperatureC: number, seconds: number) =>
+    book.look(source, page(card(0, { temperatureC })), at(seconds), POLICY);
+  sees("exporter", 60, 0);
+  sees("agent", 95, 1);
+  assert.deepEqual(verdicts(book, 1), ["GPU-0 good"]);
+  sees("agent", 95, 62);
+  assert.deepEqual(verdicts(book, 62), ["GPU-0 faulted"]);
+});
+
+test("what a source told is forgotten with it [30.T1]", () => {
+  const book = new GpuBook();
+  book.look("a", page(card(0)), at(0), POLICY);
+  book.look("b", page(card(1)), at(0), POLICY);
+  book.removeSource("a");
+  assert.deepEqual([verdicts(book, 0), found(book, "GPU-0")], [["GPU-1 good"], []]);
+});
+
+test("cards are bounded in number: fresh ones stay, the longest silent one makes room [80.I9]", () => {
+  const book = new GpuBook();
+  const many = (from: number, count: number): GpuSample[] =>
+    Array.from({ length: count }, (_, step) => card(from + step));
+  book.look("s", page(...many(0, 4_096)), at(0), POLICY);
+  book.look("t", page(...many(5_000, 10)), at(1), POLICY);
+  assert.equal(book.cards().length, 4_096);
+  assert.deepEqual(found(book, "GPU-5000"), []);
+  book.look("t", page(...many(5_000, 10)), at(100), POLICY);
+  assert.equal(book.cards().length, 4_096);
+  assert.deepEqual(found(book, "GPU-5000"), ["GPU-5000"]);
+});

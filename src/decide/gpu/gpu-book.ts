@@ -1,0 +1,192 @@
+import type { MonoMs } from "../../kernel/clock.ts";
+import { GpuCard, type GpuVerdict } from "./gpu-card.ts";
+import { gpuAlias, type GpuName } from "./gpu-name.ts";
+import type { GpuPolicy } from "./gpu-policy.ts";
+import type { GpuSample } from "./gpu-sample.ts";
+
+export const SOURCE_STATES = ["waiting", "up", "empty", "partial", "unreadable", "down"] as const;
+/** `empty`: it answers, and tells of no card. `partial`: most of the cards it told of are missing. */
+export type SourceState = (typeof SOURCE_STATES)[number];
+
+export type Look =
+  | {
+      readonly kind: "page";
+      readonly samples: readonly GpuSample[];
+      /** False where lines are missing, so that a card's absence tells nothing. */
+      readonly whole: boolean;
+    }
+  | { readonly kind: "failed"; readonly state: "down" | "unreadable"; readonly why: string };
+
+export interface GpuSource {
+  readonly name: string;
+  readonly state: SourceState;
+  /** Empty where there is nothing to say. */
+  readonly why: string;
+  /** When it last told of any card. */
+  readonly toldAt: MonoMs | undefined;
+  /** Hosts of the cards on its last page with any. */
+  readonly hosts: readonly string[];
+}
+
+const CARDS_MAX = 4_096;
+/** From this part of a source's cards on, their absence is the source's own fault, not the cards'. */
+const PARTIAL_PART = 0.55;
+
+/**
+ * All cards that any source has told of, and all sources. Pure state: time comes in.
+ *
+ * Invariants:
+ *   B1. A card is known by its UUID, or by host and index where no UUID is told; never by an index alone.
+ *   B2. A look that failed changes no card. Only a whole page that tells of most of a source's cards can make one of them missing.
+ *   B3. Of two sources that tell of one card, the one that told first is heard for as long as what it tells is fresh.
+ */
+export class GpuBook {
+  readonly #cards = new Map<string, GpuCard>();
+  /** By every name that a card answers to; a card's name without an instance leads to all its instances. */
+  readonly #byAlias = new Map<string, Set<GpuCard>>();
+  readonly #sources = new Map<string, GpuSource>();
+
+  cards(): readonly (readonly [string, GpuCard])[] {
+    return [...this.#cards];
+  }
+
+  sources(): readonly GpuSource[] {
+    return [...this.#sources.values()];
+  }
+
+  addSource(name: string): void {
+    if (!this.#sources.has(name))
+      this.#sources.set(name, { name, state: "waiting", why: "", toldAt: undefined, hosts: [] });
+  }
+
+  /** What it told is forgotten with it. */
+  removeSource(name: string): void {
+    this.#sources.delete(name);
+    for (const [key, card] of this.#cards) if (card.source === name) this.#forget(key, card);
+  }
+
+  look(source: string, look: Look, now: MonoMs, policy: GpuPolicy): void {
+    this.addSource(source);
+    const before = this.#sources.get(source)!;
+    if (look.kind === "failed") {
+      this.#sources.set(source, { ...before, state: look.state, why: look.why });
+      return;
+    }
+    if (look.samples.length === 0) {
+      this.#sources.set(source, { ...before, state: "empty", why: "it answers and tells of no card" });
+      return;
+    }
+    const present = new Set<string>();
+    for (const sample of look.samples) {
+      const key = keyOf(sample);
+      present.add(key);
+      this.#observe(key, source, sample, now, policy);
+    }
+    const known = [...this.#cards].filter(([, card]) => card.source === source);
+    const missing = known.filter(([key]) => !present.has(key));
+    const partial = missing.length > 0 && missing.length >= known.length * PARTIAL_PART;
+    if (look.whole && !partial) for (const [key, card] of missing) this.#miss(key, card, present, now);
+    this.#sources.set(source, {
+      name: source,
+      state: partial ? "partial" : "up",
+      why: missing.length === 0 ? "" : `${missing.length} of ${known.length} cards are missing`,
+      toldAt: now,
+      hosts: [...new Set(look.samples.map(({ host }) => host))],
+    });
+  }
+
+  /** The cards that a name means now: none where no source has told of it, several for a card that is split. */
+  find(name: GpuName): readonly GpuCard[] {
+    return [...(this.#byAlias.get(gpuAlias(name)) ?? [])];
+  }
+
+  verdict(card: GpuCard, now: MonoMs, policy: GpuPolicy): GpuVerdict {
+    return card.verdict(now, this.#sources.get(card.source)?.toldAt, policy);
+  }
+
+  /** The operator's word that these cards are good. A missing one is no longer waited for. Returns how many were meant. */
+  clear(name: GpuName): number {
+    const meant = this.find(name);
+    for (const [key, card] of this.#cards) {
+      if (!meant.includes(card)) continue;
+      if (card.isGone) this.#forget(key, card);
+      else card.clear();
+    }
+    return meant.length;
+  }
+
+  #observe(key: string, source: string, sample: GpuSample, now: MonoMs, policy: GpuPolicy): void {
+    const known = this.#cards.get(key);
+    if (known === undefined) {
+      if (this.#cards.size >= CARDS_MAX && !this.#makeRoom(now, policy)) return;
+      for (const other of this.#wholeOf(sample))
+        if ((other.sample.instance === null) !== (sample.instance === null)) this.#forget(keyOf(other.sample), other);
+      const card = new GpuCard(source, sample, now, policy);
+      this.#cards.set(key, card);
+      this.#name(card, sample);
+      return;
+    }
+    if (known.source !== source && !known.isStale(now, policy)) return;
+    const moved = known.sample.host !== sample.host || known.sample.index !== sample.index;
+    if (moved) this.#unname(known);
+    known.observe(source, sample, now, policy);
+    if (moved) this.#name(known, sample);
+  }
+
+  #miss(key: string, card: GpuCard, present: ReadonlySet<string>, now: MonoMs): void {
+    // A card that is split anew has other instances, and lacks none.
+    const siblings = card.sample.instance === null ? [] : this.#wholeOf(card.sample);
+    if (siblings.some((sibling) => present.has(keyOf(sibling.sample)))) this.#forget(key, card);
+    else card.miss(now);
+  }
+
+  /** Everything that goes by the card's name, its instances included. */
+  #wholeOf(sample: GpuSample): readonly GpuCard[] {
+    return [...(this.#byAlias.get(aliasesOf(sample)[0] ?? "") ?? [])];
+  }
+
+  #makeRoom(now: MonoMs, policy: GpuPolicy): boolean {
+    const oldest = [...this.#cards]
+      .filter(([, card]) => card.isStale(now, policy))
+      .sort(([, a], [, b]) => a.seenAt - b.seenAt)[0];
+    if (oldest !== undefined) this.#forget(...oldest);
+    return oldest !== undefined;
+  }
+
+  #forget(key: string, card: GpuCard): void {
+    this.#cards.delete(key);
+    this.#unname(card);
+  }
+
+  #name(card: GpuCard, sample: GpuSample): void {
+    for (const alias of aliasesOf(sample)) {
+      const named = this.#byAlias.get(alias);
+      // Another card stands in this place now; the old one has its own name left.
+      for (const other of named ?? []) if (other.sample.uuid !== sample.uuid) named?.delete(other);
+      if (named === undefined) this.#byAlias.set(alias, new Set([card]));
+      else named.add(card);
+    }
+  }
+
+  #unname(card: GpuCard): void {
+    for (const alias of aliasesOf(card.sample)) {
+      const named = this.#byAlias.get(alias);
+      named?.delete(card);
+      if (named?.size === 0) this.#byAlias.delete(alias);
+    }
+  }
+}
+
+function aliasesOf({ host, index, uuid, instance }: GpuSample): string[] {
+  const bare: GpuName[] = [];
+  if (uuid !== null) bare.push({ kind: "uuid", uuid, instance: null });
+  if (index !== null) bare.push({ kind: "place", host, index, instance: null });
+  const names = instance === null ? bare : [...bare, ...bare.map((name): GpuName => ({ ...name, instance }))];
+  return names.map(gpuAlias);
+}
+
+/** The name under which a card is shown, and by which it is known. */
+export function keyOf({ host, index, uuid, instance }: GpuSample): string {
+  const card = uuid ?? `${host}/${index ?? "?"}`;
+  return instance === null ? card : `${card}/gi${instance}`;
+}

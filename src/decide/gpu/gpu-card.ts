@@ -1,0 +1,232 @@
+import type { MonoMs } from "../../kernel/clock.ts";
+import type { GpuPolicy } from "./gpu-policy.ts";
+import type { GpuSample } from "./gpu-sample.ts";
+import { SILENT, WELL, type Sign } from "./sign.ts";
+import { XidWatch } from "./xid-watch.ts";
+
+export const FAULT_KINDS = ["temperature", "xid", "ecc", "rowRemap", "gone", "reported"] as const;
+export type FaultKind = (typeof FAULT_KINDS)[number];
+
+export interface GpuFault {
+  readonly kind: FaultKind;
+  /** In words, for people. */
+  readonly detail: string;
+  readonly since: MonoMs;
+}
+
+export type GpuVerdict =
+  | { readonly kind: "good" }
+  /** The first of them decides what becomes of an upstream's last endpoint: heat comes last. */
+  | { readonly kind: "faulted"; readonly faults: readonly [GpuFault, ...GpuFault[]] }
+  /** Neither good nor bad: nothing is done because of it. */
+  | { readonly kind: "unknown"; readonly why: "neverSeen" | "stale" | "frozen" };
+
+/** Heat passes by itself; everything else wants somebody's hand or a reset. */
+export const isSevere = (fault: GpuFault): boolean => fault.kind !== "temperature";
+
+/** Looks in a row in which a card is missing beside others: one may be the exporter's slip. */
+export const GONE_AFTER_LOOKS = 2;
+/** A card that has power moves its energy counter with each of the exporter's readings (every 30 s). */
+const FROZEN_MS = 120_000;
+/** Of the ring of utilisations; what can be configured is not above it. */
+export const SUSTAINED_MAX = 100;
+
+interface Latch extends GpuFault {
+  /** Since when the samples show the contrary. */
+  healthySince: MonoMs | null;
+  /** When samples last said something about it, for or against. */
+  toldAt: MonoMs;
+}
+
+export const WATCHED_FIELDS = ["utilization", "temperature", "xid"] as const;
+export type WatchedField = (typeof WATCHED_FIELDS)[number];
+
+/**
+ * What is known of one card.
+ *
+ * Invariants:
+ *   C1. Nothing is concluded from a code or a count that was there at the first look: a gauge may have held it for months.
+ *   C2. A fault ends by `clearAfterMs` of fresh samples that show the contrary, or by the operator's word; never by silence.
+ *   C3. While the newest sample is older than `stalenessMs` the verdict is "unknown", whatever was found before. A card that is gone
+ *       has no samples; there the age of what its source tells of others counts.
+ *   C4. A page that repeats itself (same times, or an energy counter that stands still) makes no sample fresh.
+ */
+export class GpuCard {
+  /** Who told of it last. */
+  source: string;
+  sample: GpuSample;
+  /** Time of the newest sample that counts; undefined before the first. */
+  freshAt: MonoMs | undefined;
+  /** When it was last on a page at all. */
+  seenAt: MonoMs;
+  /** Fields that were told once and no longer are: what rests on them is blind. */
+  readonly lost = new Set<WatchedField>();
+  readonly #told = new Set<WatchedField>();
+  readonly #faults = new Map<FaultKind, Latch>();
+  readonly #ring: number[] = [];
+  readonly #xids = new XidWatch();
+  #eccBase: number | null;
+  /** The operator knows of the failure that the gauge shows. */
+  #remapKnown = false;
+  #still: { readonly energyMj: number; readonly since: MonoMs } | null = null;
+  #frozen = false;
+  #misses = 0;
+
+  /** A card at its first look. A page with times of its own has shown only one of them yet, so its sample does not count. */
+  constructor(source: string, sample: GpuSample, now: MonoMs, policy: GpuPolicy) {
+    this.source = source;
+    this.sample = sample;
+    this.seenAt = now;
+    this.#eccBase = sample.eccDoubleBit;
+    this.#noteFields(sample);
+    if (sample.energyMj !== null) this.#still = { energyMj: sample.energyMj, since: now };
+    if (sample.stampMs === null && tells(sample)) this.#take(sample, now, policy);
+  }
+
+  observe(source: string, sample: GpuSample, now: MonoMs, policy: GpuPolicy): void {
+    const before = this.sample;
+    this.source = source;
+    this.seenAt = now;
+    this.#misses = 0;
+    this.sample = sample;
+    this.#noteFields(sample);
+    this.#frozen = this.#repeats(before, sample, now);
+    if (this.#frozen || !tells(sample)) return;
+    if (this.#isStale(now, policy)) this.#onGap();
+    this.#take(sample, now, policy);
+  }
+
+  /** Its source told of other cards, and not of this one. */
+  miss(now: MonoMs): void {
+    this.#misses += 1;
+    if (this.isGone) this.#judge("gone", GONE, now, 0);
+  }
+
+  get isGone(): boolean {
+    return this.#misses >= GONE_AFTER_LOOKS;
+  }
+
+  /** The operator's word that the card is good: what stands in its gauges now is old. */
+  clear(): void {
+    this.#faults.clear();
+    this.#xids.clear();
+    this.#eccBase = this.sample.eccDoubleBit;
+    this.#remapKnown = this.sample.rowRemapFailed === true;
+  }
+
+  /** `sourceAt`: when its source last told of any card. */
+  verdict(now: MonoMs, sourceAt: MonoMs | undefined, policy: GpuPolicy): GpuVerdict {
+    const gone = this.isGone && sourceAt !== undefined && now - sourceAt <= policy.stalenessMs;
+    if (!gone && this.#isStale(now, policy))
+      return { kind: "unknown", why: this.#frozen ? "frozen" : this.freshAt === undefined ? "neverSeen" : "stale" };
+    const faults: GpuFault[] = [];
+    for (const [kind, latch] of this.#faults) {
+      if (kind !== "temperature" && !policy.coupleXid) continue;
+      // Heat that nobody measures any more is no heat.
+      if (kind === "temperature" && now - latch.toldAt > policy.stalenessMs) continue;
+      faults.push(latch);
+    }
+    const [first, ...rest] = faults.toSorted((a, b) => Number(isSevere(b)) - Number(isSevere(a)));
+    if (first !== undefined) return { kind: "faulted", faults: [first, ...rest] };
+    return gone ? { kind: "unknown", why: "stale" } : { kind: "good" };
+  }
+
+  saturated(now: MonoMs, policy: GpuPolicy): boolean {
+    if (this.isGone || this.#isStale(now, policy) || this.#ring.length < policy.sustainedSamples) return false;
+    return this.#ring.slice(-policy.sustainedSamples).every((value) => value >= policy.shedUtilization);
+  }
+
+  isStale(now: MonoMs, policy: GpuPolicy): boolean {
+    return this.#isStale(now, policy);
+  }
+
+  #isStale(now: MonoMs, { stalenessMs }: GpuPolicy): boolean {
+    return this.freshAt === undefined || now - this.freshAt > stalenessMs;
+  }
+
+  #repeats(before: GpuSample, sample: GpuSample, now: MonoMs): boolean {
+    if (sample.stampMs !== null) return before.stampMs === null || sample.stampMs <= before.stampMs;
+    const { energyMj } = sample;
+    if (energyMj !== null && energyMj > 0 && this.#still?.energyMj === energyMj)
+      return now - this.#still.since >= FROZEN_MS;
+    this.#still = energyMj === null ? null : { energyMj, since: now };
+    return false;
+  }
+
+  /** Nobody knows what was between two samples that are far apart. */
+  #onGap(): void {
+    this.#ring.length = 0;
+    for (const latch of this.#faults.values()) latch.healthySince = null;
+  }
+
+  #take(sample: GpuSample, now: MonoMs, policy: GpuPolicy): void {
+    this.freshAt = now;
+    if (sample.utilization !== null) this.#ring.push(sample.utilization);
+    if (this.#ring.length > SUSTAINED_MAX) this.#ring.shift();
+    const { clearAfterMs } = policy;
+    this.#judge("temperature", signOfHeat(sample, policy), now, clearAfterMs);
+    this.#judge("xid", this.#xids.look(sample.xids, now, policy), now, clearAfterMs);
+    this.#judge("ecc", this.#signOfEcc(sample.eccDoubleBit), now, clearAfterMs);
+    this.#judge("rowRemap", this.#signOfRemap(sample.rowRemapFailed), now, clearAfterMs);
+    this.#judge("reported", signOfReport(sample), now, clearAfterMs);
+    this.#judge("gone", WELL, now, clearAfterMs);
+  }
+
+  #judge(kind: FaultKind, sign: Sign, now: MonoMs, clearAfterMs: number): void {
+    if (sign.kind === "silent") return;
+    const latch = this.#faults.get(kind);
+    if (sign.kind === "bad") {
+      const since = latch?.since ?? now;
+      this.#faults.set(kind, { kind, detail: sign.detail, since, healthySince: null, toldAt: now });
+      return;
+    }
+    if (latch === undefined) return;
+    latch.toldAt = now;
+    latch.healthySince ??= now;
+    if (now - latch.healthySince < clearAfterMs) return;
+    this.#faults.delete(kind);
+    if (kind === "xid") this.#xids.clear();
+  }
+
+  #signOfEcc(count: number | null): Sign {
+    if (count === null) return SILENT;
+    // A lower count is that of a driver that was loaded anew.
+    if (this.#eccBase === null || count < this.#eccBase) this.#eccBase = count;
+    return count > this.#eccBase ? { kind: "bad", detail: `${count} double-bit memory errors` } : WELL;
+  }
+
+  #signOfRemap(failed: boolean | null): Sign {
+    if (failed === null) return SILENT;
+    if (!failed) {
+      this.#remapKnown = false;
+      return WELL;
+    }
+    return this.#remapKnown ? SILENT : { kind: "bad", detail: "a memory row could not be remapped" };
+  }
+
+  #noteFields(sample: GpuSample): void {
+    const told: Record<WatchedField, boolean> = {
+      utilization: sample.utilization !== null,
+      temperature: sample.temperatureC !== null,
+      xid: sample.xids !== null,
+    };
+    for (const field of WATCHED_FIELDS) {
+      if (told[field]) {
+        this.#told.add(field);
+        this.lost.delete(field);
+      } else if (this.#told.has(field)) this.lost.add(field);
+    }
+  }
+}
+
+/** A row of blanks is no sample: the card is there, and nobody knows how it is. */
+const tells = ({ temperatureC, utilization, xids, eccDoubleBit, rowRemapFailed, sick }: GpuSample): boolean =>
+  [temperatureC, utilization, xids, eccDoubleBit, rowRemapFailed, sick].some((value) => value !== null);
+
+const GONE: Sign = { kind: "bad", detail: "its source tells of other cards and no longer of this one" };
+
+const signOfHeat = ({ temperatureC }: GpuSample, { faultTempC }: GpuPolicy): Sign =>
+  temperatureC === null ? SILENT : temperatureC >= faultTempC ? { kind: "bad", detail: `${temperatureC} °C` } : WELL;
+
+const signOfReport = ({ sick }: GpuSample): Sign =>
+  sick === null ? SILENT : sick === false ? WELL : { kind: "bad", detail: sick };

@@ -1,0 +1,161 @@
+import type { GpuReport } from "../../contract/fleet.ts";
+import type { GpuHealthSettings } from "../../contract/gateway-config.ts";
+import type { GpuHealthView } from "../../contract/gpu-health-view.ts";
+import { GpuBook } from "../../decide/gpu/gpu-book.ts";
+import { parseGpuName } from "../../decide/gpu/gpu-name.ts";
+import type { GpuPolicy } from "../../decide/gpu/gpu-policy.ts";
+import { sampleOfReport } from "../../decide/gpu/gpu-sample.ts";
+import type { Clock, Timer } from "../../kernel/clock.ts";
+import type { Logger } from "../../kernel/log.ts";
+import type { Random } from "../../kernel/random.ts";
+import type { GpuMetrics } from "../metrics/gpu-metrics.ts";
+import type { UpstreamClient } from "../upstream/port.ts";
+import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
+import { EndpointGpus } from "./endpoint-gpus.ts";
+import { GpuGuard } from "./gpu-guard.ts";
+import { GpuMonitor } from "./gpu-monitor.ts";
+import { GpuShedder } from "./gpu-shedder.ts";
+import { viewGpus, type GpuState } from "./gpu-view.ts";
+
+export interface GpuHealthDeps {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Logger;
+  readonly client: UpstreamClient;
+  readonly registry: UpstreamRegistry;
+  readonly metrics: GpuMetrics;
+}
+
+const AGENT_SOURCES_MAX = 4_096;
+
+/**
+ * Everything about the cards under the endpoints: who tells of them, what it means, and what is done about it. Made when the
+ * configuration has a `gpu_health`; without one nothing of this exists.
+ */
+export class GpuHealth {
+  readonly state: GpuState;
+  readonly shedder: GpuShedder;
+  readonly #deps: GpuHealthDeps;
+  readonly #book = new GpuBook();
+  readonly #monitor: GpuMonitor;
+  readonly #guard: GpuGuard;
+  readonly #gpus: EndpointGpus;
+  #settings: GpuHealthSettings;
+  #timer: Timer | undefined;
+  #soon: Timer | undefined;
+  #notKnown = new Set<string>();
+  #lookedFor = false;
+
+  constructor(settings: GpuHealthSettings, deps: GpuHealthDeps) {
+    this.#deps = deps;
+    this.#settings = settings;
+    const ports = {
+      ...deps,
+      book: this.#book,
+      settings: () => this.#settings,
+      policy: (): GpuPolicy => this.#settings,
+    };
+    this.#gpus = new EndpointGpus(this.#book, ports.settings);
+    this.shedder = new GpuShedder({ ...ports, gpus: this.#gpus });
+    this.#guard = new GpuGuard({ ...ports, gpus: this.#gpus });
+    this.#monitor = new GpuMonitor({ ...ports, onLook: () => this.refresh() });
+    this.state = { ...ports, gpus: this.#gpus, shedder: this.shedder };
+    this.#monitor.apply(settings.sources);
+    this.#sayOldForms();
+    this.#arm();
+  }
+
+  /** A reload. What is known of the cards stays. */
+  apply(settings: GpuHealthSettings): void {
+    this.#settings = settings;
+    this.#monitor.apply(settings.sources);
+    this.#sayOldForms();
+    this.refresh();
+  }
+
+  /** Endpoints have changed, or something was told of cards. */
+  refresh(): void {
+    this.#guard.refresh();
+    this.#warnOfUnknown();
+  }
+
+  /** What an agent reads on its own host: the whole list of its cards, each time. */
+  applyReadings(host: string, readings: readonly GpuReport[]): void {
+    const { clock } = this.#deps;
+    const source = `agent ${host}`;
+    const isKnown = this.#book.sources().some(({ name }) => name === source);
+    if (!isKnown && this.#book.sources().length >= AGENT_SOURCES_MAX) return;
+    const samples = readings.map((report) => sampleOfReport(host, report));
+    this.#book.look(source, { kind: "page", samples, whole: true }, clock.mono(), this.#settings);
+    // Many agents tell at about the same time.
+    this.#soon ??= clock.after(0, () => {
+      this.#soon = undefined;
+      this.refresh();
+    });
+  }
+
+  /** How many cards a name means now; undefined where the text is no name. */
+  count(text: string): number | undefined {
+    const name = parseGpuName(text);
+    return name === undefined ? undefined : this.#book.find(name).length;
+  }
+
+  /** The operator's word that a card is good. Returns how many cards were meant. */
+  clear(text: string): number {
+    const name = parseGpuName(text);
+    const cleared = name === undefined ? 0 : this.#book.clear(name);
+    this.refresh();
+    return cleared;
+  }
+
+  view(): GpuHealthView {
+    return viewGpus(this.state);
+  }
+
+  stop(): void {
+    this.#monitor.stop();
+    this.#timer?.cancel();
+    this.#soon?.cancel();
+    this.#guard.release();
+  }
+
+  /** Time alone makes cards stale, also where no source is left to tell of them. */
+  #arm(): void {
+    this.#timer = this.#deps.clock.after(this.#settings.pollMs, () => {
+      this.#lookedFor = true;
+      this.refresh();
+      this.#arm();
+    });
+  }
+
+  /** A name that no source tells of may be a typing mistake: said once, when every source could have told. */
+  #warnOfUnknown(): void {
+    if (!this.#lookedFor) return;
+    const missing = new Set<string>();
+    for (const upstream of this.#deps.registry.all())
+      for (const endpoint of upstream.endpoints)
+        for (const { text, cards } of this.#gpus.of(upstream, endpoint)) {
+          if (cards.length > 0) continue;
+          missing.add(text);
+          if (!this.#notKnown.has(text))
+            this.#deps.log.warn("gpu.not_known", { gpu: text, upstream: upstream.settings.id, endpoint: endpoint.id });
+        }
+    this.#notKnown = missing;
+  }
+
+  #sayOldForms(): void {
+    for (const upstream of this.#deps.registry.all()) {
+      const { id, gpuIds } = upstream.settings;
+      if (gpuIds.length === 0) continue;
+      const { host, ties, leaves } = this.#gpus.oldForm(upstream);
+      const [source] = this.#settings.sources;
+      const place = host ?? source?.hostname ?? "no host";
+      this.#deps.log[ties.length === 0 ? "warn" : "info"]("gpu.gpu_ids", {
+        upstream: id,
+        gpus: gpuIds.map((index) => `${place}/${index}`).join(" "),
+        ties: ties.map((endpoint) => endpoint.id).join(" "),
+        not_tied: leaves.map((endpoint) => endpoint.id).join(" "),
+      });
+    }
+  }
+}
