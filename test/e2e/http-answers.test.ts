@@ -296,6 +296,26 @@ test("with `endpoint_header: false` no answer, good or bad, tells of the engine'
   }
 });
 
+test("a place that an http upstream names on its own origin is told as callers reach it, also in an error, and another origin passes [80.D20]", async () => {
+  const at = `http://127.0.0.1:${engine.port}`;
+  for (const [status, named, told] of [
+    ["307 Temporary Redirect", `${at}/v1/x?y=1`, "/upstreams/raw/v1/x?y=1"],
+    ["201 Created", "/v1/x", "/upstreams/raw/v1/x"],
+    ["503 Busy", `//127.0.0.1:${engine.port}/v1/x`, "/upstreams/raw/v1/x"],
+    ["302 Found", "https://files.example/v1/x", "https://files.example/v1/x"],
+    ["302 Found", "x?page=2", "x?page=2"],
+  ] as const) {
+    answers.set("place", ({ socket }) =>
+      socket.write(
+        `HTTP/1.1 ${status}\r\nLocation: ${named}\r\nContent-Location: ${named}\r\nContent-Length: 0\r\n\r\n`,
+      ),
+    );
+    const answer = await ask({ path: "/upstreams/raw/x", body: chat({ user: "place" }) });
+    assert.equal(answer.status, Number(status.slice(0, 3)));
+    assert.deepEqual([headerOf(answer, "location"), headerOf(answer, "content-location")], [told, told], named);
+  }
+});
+
 test("own answers and errors carry no CORS header, are not sniffed, and what an engine says of origins is dropped [80.D35 80.C48]", async () => {
   answers.set("cors", ({ socket }) =>
     socket.write(

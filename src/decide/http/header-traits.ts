@@ -59,6 +59,7 @@ const TRAILER_NEVER = new Set([
   "cache-control",
   "set-cookie",
   "location",
+  "content-location",
   "authorization",
   "www-authenticate",
   "host",

@@ -1,4 +1,5 @@
 import { forwardResponseHeaders } from "../../decide/http/forward-headers.ts";
+import { withPublicPlaces, type PublicPlace } from "../../decide/http/public-place.ts";
 import type { EndpointChoice } from "../../decide/routing/choose-endpoint.ts";
 import type { Endpoint } from "../upstreams/endpoint.ts";
 
@@ -9,6 +10,8 @@ export interface AnswerFacts {
   readonly upstreamId: string;
   /** Null where the operator turned the header off. */
   readonly endpoint: Endpoint | null;
+  /** For answers that may name places of their engine; null for those that may not, and before there is an engine. */
+  readonly place: PublicPlace | null;
   /** For operators who asked how the endpoint was chosen. */
   readonly choice: EndpointChoice | null;
   /** The body is ours, not the engine's: what the engine said of its type and encoding no longer holds. */
@@ -19,7 +22,8 @@ const OF_THE_BODY = new Set(["content-type", "content-encoding", "content-langua
 
 /** The head of an answer: the engine's end-to-end headers and ours, as a flat list without any framing. */
 export function answerHeaders(rawHeaders: readonly string[], facts: AnswerFacts): string[] {
-  const forwarded = forwardResponseHeaders(rawHeaders, { mode: facts.mode, keepContentLength: false });
+  const passed = forwardResponseHeaders(rawHeaders, { mode: facts.mode, keepContentLength: false });
+  const forwarded = facts.place === null ? passed : withPublicPlaces(passed, facts.place);
   const headers =
     facts.replacedBody === true
       ? [...withoutHeaders(forwarded, OF_THE_BODY), "content-type", "application/json"]

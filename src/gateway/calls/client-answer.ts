@@ -135,12 +135,17 @@ export class ClientAnswer {
 
   #facts(replacedBody: boolean): AnswerFacts {
     const { context, mode, upstream, showsEndpoint } = this.#options;
+    const { endpoint } = this;
     return {
       mode,
       requestId: context.requestId,
       queueMs: this.queueMs,
       upstreamId: upstream.id,
-      endpoint: showsEndpoint ? this.endpoint : null,
+      endpoint: showsEndpoint ? endpoint : null,
+      place:
+        mode === "engine" || endpoint === null
+          ? null
+          : { origin: endpoint.target.origin, basePath: endpoint.basePath, prefix: `/upstreams/${upstream.id}` },
       choice: this.choice,
       replacedBody,
     };
