@@ -5,7 +5,7 @@ import { ERRORS, type ErrorCode } from "../kernel/errors.ts";
 export type Dialect = "openai" | "anthropic" | "responses" | "azure";
 
 /** The OpenAI `type` of an error status, as its SDKs name them. */
-function openaiType(status: number): string {
+export function openaiType(status: number): string {
   if (status === 401) return "authentication_error";
   if (status === 403) return "permission_error";
   if (status === 404) return "not_found_error";
@@ -14,7 +14,8 @@ function openaiType(status: number): string {
   return "invalid_request_error";
 }
 
-function anthropicType(status: number): string {
+/** Anthropic's, which has a fixed set of them. */
+export function anthropicType(status: number): string {
   if (status === 413) return "request_too_large";
   if (status === 503 || status === 529) return "overloaded_error";
   if (status >= 500) return "api_error";

@@ -405,6 +405,31 @@ for (const client of CLIENTS) {
     }
   });
 
+  test(`an engine's error of any shape is one in Anthropic's on its routes, with ${client} [80.A10]`, async () => {
+    const gateway = gatewayOf(client);
+    const own = '{"type":"error","error":{"type":"not_found_error","message":"gone"}}';
+    const openai = '{"error":{"message":"gone","type":"NotFoundError","param":"model","code":404}}';
+    for (const path of ["/v1/messages", "/v1/messages/count_tokens"]) {
+      for (const [status, type, text, expected] of [
+        ["502 Bad Gateway", "text/html", "<h1>502 nginx</h1>", ["api_error", "the engine answered 502"]],
+        ["500 Oops", "text/plain", "", ["api_error", "the engine answered 500 without a body"]],
+        ["404 Not Found", "application/json", openai, ["not_found_error", "gone"]],
+        ["404 Not Found", "application/json", own, ["not_found_error", "gone"]],
+      ] as const) {
+        answer = ({ socket }) => void socket.write(whole(text, "", status, type));
+        const got = await ask(gateway, { path, body: aChat({ stream: path.endsWith("messages") }) });
+        assert.deepEqual(
+          [got.status, headerOf(got, "content-type")],
+          [Number(status.slice(0, 3)), "application/json"],
+          got.text,
+        );
+        if (text === own) assert.equal(got.text, own);
+        const said = JSON.parse(got.text) as { type: string; error: { type: string; message: string } };
+        assert.deepEqual([said.type, said.error.type, said.error.message], ["error", ...expected]);
+      }
+    }
+  });
+
   test(`a pass-through whose engine sends a head and nothing more is a 504, with ${client} [10.X3]`, async () => {
     for (const head of [
       "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",

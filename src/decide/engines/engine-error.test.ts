@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import type { Dialect } from "../../contract/error-body.ts";
 import { normaliseEngineError } from "./engine-error.ts";
 
 interface Shaped {
@@ -14,8 +15,16 @@ interface Shaped {
   };
 }
 
+const normalised = (
+  status: number,
+  contentType: string,
+  body: string | Buffer,
+  dialect: Dialect = "openai",
+): string | null =>
+  normaliseEngineError({ status, contentType, body: Buffer.from(body as string) }, { dialect, requestId: "req-1" });
+
 function shaped(status: number, contentType: string, body: string): Shaped["error"] {
-  const text = normaliseEngineError(status, contentType, Buffer.from(body), "req-1");
+  const text = normalised(status, contentType, body);
   assert.ok(text !== null);
   return (JSON.parse(text) as Shaped).error;
 }
@@ -26,7 +35,7 @@ test("an engine's error object passes untouched", () => {
     ' {"error":{}} ',
     '{"type":"error","error":{"type":"not_found_error","message":"m"}}',
   ]) {
-    assert.equal(normaliseEngineError(404, "application/json; charset=utf-8", Buffer.from(body), "r"), null);
+    assert.equal(normalised(404, "application/json; charset=utf-8", body), null);
   }
 });
 
@@ -139,6 +148,64 @@ for (const row of rows) {
   });
 }
 
+const anthropicRows: { name: string; status: number; body: string; type: string; message: RegExp; code: unknown }[] = [
+  {
+    name: "an HTML page",
+    status: 502,
+    body: "<html><h1>502 Bad Gateway</h1></html>",
+    type: "api_error",
+    message: /502/,
+    code: null,
+  },
+  { name: "no body", status: 503, body: "", type: "overloaded_error", message: /without a body/, code: null },
+  {
+    name: "OpenAI's shape",
+    status: 400,
+    body: '{"error":{"message":"too long","type":"BadRequestError","param":"messages","code":400}}',
+    type: "invalid_request_error",
+    message: /^too long$/,
+    code: 400,
+  },
+  {
+    name: "OpenAI's shape beside a type of another kind",
+    status: 404,
+    body: '{"type":"x","error":{"message":"no such model","code":"model_not_found"}}',
+    type: "not_found_error",
+    message: /^no such model$/,
+    code: "model_not_found",
+  },
+  {
+    name: "an error of no words",
+    status: 429,
+    body: '{"error":{}}',
+    type: "rate_limit_error",
+    message: /429/,
+    code: null,
+  },
+  {
+    name: "a detail",
+    status: 404,
+    body: '{"detail":"Not Found"}',
+    type: "not_found_error",
+    message: /^Not Found$/,
+    code: null,
+  },
+];
+for (const row of anthropicRows)
+  test(`Anthropic's clients get an engine's error in the shape that they read: ${row.name} [80.A10]`, () => {
+    const answer = JSON.parse(normalised(row.status, "application/json", row.body, "anthropic") ?? "null");
+    assert.deepEqual([answer.type, answer.request_id], ["error", "req-1"]);
+    assert.deepEqual([answer.error.type, answer.error.code], [row.type, row.code]);
+    assert.match(answer.error.message, row.message);
+    assert.equal(answer.error.upstream_body, row.body === "" ? undefined : row.body);
+  });
+
+test("an engine's error in Anthropic's shape passes untouched on Anthropic's routes, and as JSON under any label [80.A10]", () => {
+  const body = '{"type":"error","error":{"type":"not_found_error","message":"m"}}';
+  assert.equal(normalised(404, "application/json", body, "anthropic"), null);
+  assert.equal(normalised(404, "text/event-stream", body, "anthropic"), body);
+});
+
 test("the original text is cut, and its control characters are written out [80.A10]", () => {
   const error = shaped(500, "text/plain", `\u001b[31mred\u0000${"x".repeat(100_000)}`);
   assert.ok(error.upstream_body !== undefined && error.upstream_body.length < 2_100);
@@ -153,7 +220,7 @@ test("no bytes make it throw, and what comes out can be read", () => {
         fc.json().map((text) => Buffer.from(text)),
       ),
       (body) => {
-        const text = normaliseEngineError(500, "application/json", body, "r");
+        const text = normalised(500, "application/json", body);
         assert.equal(typeof (JSON.parse(text ?? body.toString()) as Shaped).error, "object");
       },
     ),

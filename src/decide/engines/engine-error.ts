@@ -1,37 +1,41 @@
+import { anthropicType, openaiType, type Dialect } from "../../contract/error-body.ts";
 import { isJsonObject, type JsonObject } from "../http/token-usage.ts";
 import { parseJson } from "./readings.ts";
 
 const ORIGINAL_CHARS_MAX = 2_048;
 
 /**
- * The JSON text of an OpenAI-shaped error for an engine's error answer that client libraries can't read: HTML, nothing, plain text, a list, an object
- * without an `error` object. The status stays what it was. `null` for an answer that is fine and passes untouched.
+ * The JSON text of an error in the shape of the client's library for an engine's error answer that the library can't read: HTML,
+ * nothing, plain text, a list, an object without an `error` object, and on Anthropic's routes an error in OpenAI's shape. The
+ * status stays what it was. `null` for an answer that is fine and passes untouched.
  */
 export function normaliseEngineError(
-  status: number,
-  contentType: string,
-  body: Buffer,
-  requestId: string,
+  { status, contentType, body }: { readonly status: number; readonly contentType: string; readonly body: Buffer },
+  { dialect, requestId }: { readonly dialect: Dialect; readonly requestId: string },
 ): string | null {
   const text = body.toString("utf8");
   const value = parseJson(text);
-  if (isJsonObject(value) && isJsonObject(value["error"])) {
+  const held = isJsonObject(value) && isJsonObject(value["error"]) ? value["error"] : undefined;
+  if (isJsonObject(value) && held !== undefined && (dialect !== "anthropic" || isAnthropicError(value, held))) {
     // Fine words under another label: the same text goes out as JSON.
     return isJsonType(contentType) ? null : text;
   }
-  const said = isJsonObject(value) ? flatError(value) : undefined;
+  const said = isJsonObject(value) ? flatError(held ?? value) : undefined;
   const original = text === "" || tellsOfInside(text) ? {} : { upstream_body: visible(text) };
-  const error = {
-    message:
-      said?.message ?? (text === "" ? `the engine answered ${status} without a body` : `the engine answered ${status}`),
-    type: said?.type ?? typeOf(status),
-    code: said?.code ?? null,
-    param: said?.param ?? null,
-    request_id: requestId,
-    ...original,
-  };
-  return JSON.stringify({ error });
+  const message =
+    said?.message ?? (text === "" ? `the engine answered ${status} without a body` : `the engine answered ${status}`);
+  const code = said?.code ?? null;
+  const param = said?.param ?? null;
+  if (dialect === "anthropic") {
+    const error = { type: anthropicType(status), message, code, param, ...original };
+    return JSON.stringify({ type: "error", error, request_id: requestId });
+  }
+  const type = said?.type ?? openaiType(status);
+  return JSON.stringify({ error: { message, type, code, param, request_id: requestId, ...original } });
 }
+
+const isAnthropicError = (value: JsonObject, error: JsonObject): boolean =>
+  value["type"] === "error" && typeof error["type"] === "string" && typeof error["message"] === "string";
 
 interface FlatError {
   readonly message: string;
@@ -53,14 +57,6 @@ function flatError(value: JsonObject): FlatError | undefined {
     code: typeof code === "string" || typeof code === "number" ? code : null,
     param: typeof param === "string" ? param : null,
   };
-}
-
-function typeOf(status: number): string {
-  if (status === 401) return "authentication_error";
-  if (status === 403) return "permission_error";
-  if (status === 404) return "not_found_error";
-  if (status === 429) return "rate_limit_error";
-  return status >= 500 ? "server_error" : "invalid_request_error";
 }
 
 const isJsonType = (contentType: string): boolean => /^application\/(?:[\w.-]+\+)?json\b/i.test(contentType.trim());

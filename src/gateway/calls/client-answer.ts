@@ -67,7 +67,7 @@ export class ClientAnswer {
     const normal =
       this.#options.mode === "http" || encoded
         ? null
-        : normaliseEngineError(head.status, contentType, body, this.#options.context.requestId);
+        : normaliseEngineError({ status: head.status, contentType, body }, this.#options.context);
     this.#sendWhole({ ...head, rawHeaders }, normal === null ? body : Buffer.from(normal), normal !== null || masked);
   }
 
