@@ -1,10 +1,13 @@
+import { CONTROL_METRICS } from "./control-metric-names.ts";
 import type { MetricDefinition } from "./metric-definition.ts";
 import { METRICS } from "./metric-names.ts";
+
+type Metrics = Readonly<Record<string, MetricDefinition>>;
 
 const plain = (text: string): string => text.replaceAll("|", "\\|");
 
 /** The text of docs/reference/metrics.md. */
-export function renderMetricsReference(metrics: Readonly<Record<string, MetricDefinition>> = METRICS): string {
+export function renderMetricsReference(gateway: Metrics = METRICS, control: Metrics = CONTROL_METRICS): string {
   const lines = [
     "# Metrics",
     "",
@@ -12,9 +15,21 @@ export function renderMetricsReference(metrics: Readonly<Record<string, MetricDe
     "seconds and bytes. Labels are configured ids and closed sets; model names and keys are never labels. A gauge whose value is",
     "unknown is absent: do not read an absent value as zero.",
     "",
-    "| name | type | labels | meaning |",
-    "| --- | --- | --- | --- |",
+    "## A gateway's",
+    "",
+    ...tables(gateway),
+    "",
+    "## A control plane's",
+    "",
+    "On `control.listen`. One of them is enough for a whole cluster: the leader's page has the nodes, cards, models and replicas of all.",
+    "",
+    ...tables(control),
   ];
+  return `${lines.join("\n")}\n`;
+}
+
+function tables(metrics: Metrics): readonly string[] {
+  const lines = ["| name | type | labels | meaning |", "| --- | --- | --- | --- |"];
   for (const { name, type, labels, help } of Object.values(metrics)) {
     const names = labels.map((label) => `\`${label}\``).join(", ") || "–";
     lines.push(`| \`${name}\` | ${type} | ${names} | ${plain(help)} |`);
@@ -23,5 +38,5 @@ export function renderMetricsReference(metrics: Readonly<Record<string, MetricDe
   for (const { name, type, buckets } of Object.values(metrics)) {
     if (type === "histogram") lines.push(`| \`${name}\` | ${(buckets ?? []).join(", ")} |`);
   }
-  return `${lines.join("\n")}\n`;
+  return lines;
 }

@@ -4,7 +4,7 @@ import { KeyRing } from "../access/key-ring.ts";
 import type { NewEvent } from "../contract/control-event.ts";
 import type { DocWrite } from "../contract/fleet.ts";
 import type { AuthSettings } from "../contract/gateway-config.ts";
-import { formatListen } from "../contract/listen-address.ts";
+import { formatListen, isLoopback } from "../contract/listen-address.ts";
 import type { ControlSettings } from "../contract/resolve-control.ts";
 import { countRunning } from "../decide/reconcile/model-counts.ts";
 import { assertNever } from "../kernel/assert-never.ts";
@@ -38,6 +38,8 @@ export interface ControlPlaneOptions {
   readonly clock: Clock;
   readonly log: Logger;
   readonly version: string;
+  /** Whether `/metrics` needs no key. Absent: only on loopback. */
+  readonly metricsPublic?: boolean | undefined;
   /** What is shown of the cluster, and what operators do to it; absent: as it is. */
   readonly makeView?: (live: ClusterView) => ClusterView;
 }
@@ -143,6 +145,7 @@ export class ControlPlane {
       log,
       keys: this.#keys,
       auth: () => this.#auth,
+      metricsPublic: options.metricsPublic ?? isLoopback(settings.listen.host),
       answer: (request) => this.#answer(request),
     });
     serveUpgrades(this.#api.server, this.#live.upgrades);
@@ -240,6 +243,10 @@ export class ControlPlane {
         return Promise.resolve({ kind: "text", status: 200, text: "ok\n" });
       case "readyz":
         return this.#ready();
+      case "metrics": {
+        const page = this.#live.metrics.page(request.req.headers.accept);
+        return Promise.resolve({ kind: "text", status: 200, ...page });
+      }
       case "status":
         return this.#cluster.status();
       case "leader":

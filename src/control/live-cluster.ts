@@ -17,7 +17,9 @@ import { AgentLinkServer } from "./link/agent-link-server.ts";
 import { passMint, passSettings, ReconcileLoop, watchSettings } from "./loop/reconcile-loop.ts";
 import type { FinishedPass } from "./loop/term-loop.ts";
 import type { ControlStore } from "./store/control-store.ts";
-import { LiveView } from "./view/live-view.ts";
+import { ControlMetrics } from "./metrics/control-metrics.ts";
+import type { ClusterSnapshot } from "./view/cluster-view.ts";
+import { clusterSnapshot, LiveView } from "./view/live-view.ts";
 
 export interface LiveClusterPorts {
   readonly clock: Clock;
@@ -41,6 +43,7 @@ export class LiveCluster {
   readonly links: AgentLinkServer;
   readonly feed: FeedServer;
   readonly view: LiveView;
+  readonly metrics: ControlMetrics;
   /** What was published last, to be compared before it is made anew. */
   #published: Pick<FinishedPass["plan"], "unplaced"> | null = null;
 
@@ -86,7 +89,19 @@ export class LiveCluster {
         this.#published = null;
         this.feed.lead(term);
       },
-      onPass: (_term, finished) => this.#publish(finished),
+      onPass: (finished) => {
+        this.metrics.passed(finished);
+        this.#publish(finished);
+      },
+    });
+    this.metrics = new ControlMetrics({
+      clock,
+      log,
+      leadership,
+      keeper,
+      links: this.links,
+      feed: this.feed,
+      seen: () => this.#seen(),
     });
     keeper.onChange(() => this.loop.wake());
     this.view = new LiveView({
@@ -100,6 +115,11 @@ export class LiveCluster {
     });
   }
 
+  #seen(): { readonly snapshot: ClusterSnapshot; readonly plan: FinishedPass["plan"] } | null {
+    const { seen } = this.loop;
+    return seen === null ? null : { snapshot: clusterSnapshot(seen.snapshot, seen.plan.unplaced), plan: seen.plan };
+  }
+
   get upgrades(): UpgradeHandlers {
     return {
       [LINK_PATH]: (upgrade) => this.links.upgrade(upgrade),
@@ -111,6 +131,7 @@ export class LiveCluster {
   async close(): Promise<void> {
     this.links.close();
     this.feed.close();
+    this.metrics.close();
     await this.loop.settled();
   }
 

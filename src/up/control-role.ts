@@ -56,6 +56,7 @@ async function runControl(flags: RoleFlags, ports: ProcessPorts): Promise<number
       clock: io.clock,
       log,
       version: ports.version,
+      metricsPublic: loaded.file.metrics.public,
     });
   } catch (error) {
     log.error("control.start_failed", { message: messageOf(error) });

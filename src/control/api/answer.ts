@@ -11,7 +11,8 @@ export type Answer =
       readonly body: unknown;
       readonly headers?: Readonly<Record<string, string>>;
     }
-  | { readonly kind: "text"; readonly status: number; readonly text: string };
+  /** Plain text, unless it says otherwise. */
+  | { readonly kind: "text"; readonly status: number; readonly text: string; readonly type?: string };
 
 export const json = (body: unknown, status = 200, headers: Readonly<Record<string, string>> = {}): Answer => ({
   kind: "json",
@@ -37,7 +38,7 @@ export function send(res: ServerResponse, requestId: string, answer: Answer): vo
   if (res.destroyed || res.headersSent) return;
   const text = answer.kind === "json" ? `${JSON.stringify(answer.body)}\n` : answer.text;
   res.writeHead(answer.status, {
-    "content-type": answer.kind === "json" ? "application/json" : "text/plain; charset=utf-8",
+    "content-type": answer.kind === "json" ? "application/json" : (answer.type ?? "text/plain; charset=utf-8"),
     ...COMMON,
     "x-request-id": requestId,
     ...(answer.kind === "json" ? answer.headers : {}),

@@ -12,7 +12,7 @@ import { requestIds } from "../../kernel/ids.ts";
 import type { Logger } from "../../kernel/log.ts";
 import { createServer } from "../../kernel/node-builtins.ts";
 import { type Answer, refuse, Refusal, send } from "./answer.ts";
-import { API_TABLE, type ApiRoute } from "./routes.ts";
+import { API_TABLE, type ApiRoute, SCRAPERS } from "./routes.ts";
 
 export interface ApiRequest {
   readonly req: IncomingMessage;
@@ -29,6 +29,8 @@ export interface ApiServerPorts {
   readonly log: Logger;
   readonly keys: KeyRing;
   readonly auth: () => AuthSettings;
+  /** Whether the metrics need no key. */
+  readonly metricsPublic: boolean;
   readonly answer: (request: ApiRequest) => Promise<Answer>;
 }
 
@@ -124,7 +126,8 @@ export class ApiServer {
   #callerOf(req: IncomingMessage, { access }: ApiRoute): Caller {
     const credential = readCredential(req.rawHeaders, req.url ?? "");
     if (credential.kind === "bad") return { kind: "refused", code: "BAD_REQUEST", message: credential.why };
-    if (access === "open" || this.#ports.auth().mode === "none") return { kind: "ok", keyId: "anonymous" };
+    const isOpen = access === "open" || (access === "scrape" && this.#ports.metricsPublic);
+    if (isOpen || this.#ports.auth().mode === "none") return { kind: "ok", keyId: "anonymous" };
     if (credential.kind === "none")
       return { kind: "refused", code: "UNAUTHORIZED", message: "send your key as `Authorization: Bearer KEY`" };
     const check = this.#ports.keys.check(credential.value, req.socket.remoteAddress ?? "");
@@ -139,7 +142,8 @@ export class ApiServer {
       }
       case "ok": {
         const { id, role } = check.key;
-        if (access.includes(role)) return { kind: "ok", keyId: id };
+        const roles = access === "scrape" ? SCRAPERS : access;
+        if (roles.includes(role)) return { kind: "ok", keyId: id };
         return { kind: "refused", code: "FORBIDDEN", message: `a key with role ${role} may not use this route` };
       }
       default:

@@ -5,6 +5,7 @@ import type { Role } from "../../contract/roles.ts";
 export type Handler =
   | "healthz"
   | "readyz"
+  | "metrics"
   | "status"
   | "leader"
   | "nodes"
@@ -32,14 +33,16 @@ export type Handler =
   | "catalogRollback"
   | "catalogConfirm";
 
-/** A role that a row does not name is refused. `open` needs no key. */
+/** A role that a row does not name is refused. `open` needs no key; `scrape` needs none on loopback unless configured otherwise. */
 export interface ApiRoute extends TableRoute {
   readonly handler: Handler;
-  readonly access: "open" | readonly Role[];
+  readonly access: "open" | "scrape" | readonly Role[];
 }
 
 const OPERATORS: readonly Role[] = ["operator", "admin"];
 const ADMINS: readonly Role[] = ["admin"];
+/** Who may have the metrics where they are not open. */
+export const SCRAPERS: readonly Role[] = ["operator", "admin", "metrics"];
 
 const row = (method: string, pattern: string, handler: Handler, access: ApiRoute["access"]): ApiRoute => ({
   pattern,
@@ -51,6 +54,7 @@ const row = (method: string, pattern: string, handler: Handler, access: ApiRoute
 export const API_ROUTES: readonly ApiRoute[] = [
   row("GET", "/healthz", "healthz", "open"),
   row("GET", "/readyz", "readyz", "open"),
+  row("GET", "/metrics", "metrics", "scrape"),
   row("GET", CONTROL_ROUTES.status, "status", OPERATORS),
   row("GET", CONTROL_ROUTES.leader, "leader", OPERATORS),
   row("GET", CONTROL_ROUTES.nodes, "nodes", OPERATORS),

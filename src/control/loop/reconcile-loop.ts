@@ -34,10 +34,9 @@ export const passMint = (clusterSecret: Secret): PassMint => ({
     createHmac("sha256", clusterSecret.reveal()).update(`${replicaId}:${generation}`).digest("base64url"),
 });
 
-export interface ReconcilePorts extends Omit<LoopPorts, "leadership" | "links" | "onPass"> {
+export interface ReconcilePorts extends Omit<LoopPorts, "leadership" | "links"> {
   readonly leadership: Leadership;
   readonly links: AgentLinkServer;
-  readonly onPass: (term: LeaderTerm, pass: FinishedPass) => void;
   /** A term has begun, or this control plane no longer leads. */
   readonly onLead: (term: LeaderTerm | null) => void;
 }
@@ -114,7 +113,7 @@ export class ReconcileLoop {
   }
 
   #follow(): void {
-    const { leadership, links, store, onLead, onPass } = this.#ports;
+    const { leadership, links, store, onLead } = this.#ports;
     const { term } = leadership;
     if (term === (this.#running?.term ?? null)) return;
     if (term === null) {
@@ -125,7 +124,7 @@ export class ReconcileLoop {
     }
     links.lead({ clusterId: store.clusterId, epoch: term.epoch, holder: term.holder });
     onLead(term);
-    const running = new TermLoop(term, { ...this.#ports, onPass: (pass) => onPass(term, pass) });
+    const running = new TermLoop(term, this.#ports);
     this.#running = running;
     const { promise, resolve } = Promise.withResolvers<void>();
     // What a pass throws that is no fault of the store is a broken invariant: it ends the process.

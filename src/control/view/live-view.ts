@@ -25,6 +25,25 @@ export interface LiveViewPorts {
   readonly settings: PassSettings;
 }
 
+/** What a pass saw, in the form in which it is shown. */
+export function clusterSnapshot(
+  { catalog, docs, fleet, restored }: PassSnapshot,
+  unplaced: readonly PlacementRefusal[],
+): ClusterSnapshot {
+  return {
+    catalog,
+    nodes: [...docs.nodes.values()].map((doc) => {
+      const { state = "never_seen", silentMs = null, report = null } = fleet.nodes.get(doc.id) ?? {};
+      return { doc, state, silentMs, report };
+    }),
+    replicas: [...docs.replicas.values()],
+    models: [...docs.models.values()],
+    memory: [...docs.memories.values()],
+    unplaced: new Map(unplaced.map(({ model, nodes }) => [model, describeRefusal(nodes)])),
+    restored,
+  };
+}
+
 interface Known {
   readonly snapshot: PassSnapshot;
   readonly unplaced: readonly PlacementRefusal[];
@@ -43,20 +62,7 @@ export class LiveView implements ClusterView {
 
   async snapshot(): Promise<ClusterSnapshot> {
     const { snapshot, unplaced } = await this.#known();
-    const { docs, fleet } = snapshot;
-    return {
-      catalog: snapshot.catalog,
-      nodes: [...docs.nodes.values()].map((doc) => {
-        const status = fleet.nodes.get(doc.id);
-        const { state = "never_seen", silentMs = null, report = null } = status ?? {};
-        return { doc, state, silentMs, report };
-      }),
-      replicas: [...docs.replicas.values()],
-      models: [...docs.models.values()],
-      memory: [...docs.memories.values()],
-      unplaced: new Map(unplaced.map(({ model, nodes }) => [model, describeRefusal(nodes)])),
-      restored: snapshot.restored,
-    };
+    return clusterSnapshot(snapshot, unplaced);
   }
 
   async explain(model: string): Promise<readonly ProfileExplanation[] | undefined> {

@@ -12,8 +12,8 @@ import { createKey, listKeys, revokeKey, rotateKey, type KeyAdmin, type KeyChang
 import { headerValue } from "../calls/answer-headers.ts";
 import type { GpuHealth } from "../gpu/gpu-health.ts";
 import type { JobsHealth } from "../jobs/open-jobs.ts";
-import type { Registry } from "../metrics/registry.ts";
-import { CONTENT_TYPE, negotiateFormat } from "../metrics/render.ts";
+import type { Registry } from "../../metrics/registry.ts";
+import { CONTENT_TYPE, negotiateFormat } from "../../metrics/render.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import type { FeedView } from "../feed/feed-client.ts";
 import type { CoordinationHealth } from "../open-coordination.ts";

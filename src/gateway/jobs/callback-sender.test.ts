@@ -14,7 +14,7 @@ import { openLocalJobStore } from "../../coord/local/local-job-store.ts";
 import { systemClock } from "../../kernel/clock.ts";
 import { Secret } from "../../kernel/secret.ts";
 import { createJobMetrics } from "../metrics/job-metrics.ts";
-import { Registry } from "../metrics/registry.ts";
+import { Registry } from "../../metrics/registry.ts";
 import { CallbackSender, type Resolve } from "./callback-sender.ts";
 
 const SECRET = "CANARY-callback-secret-0123456789";

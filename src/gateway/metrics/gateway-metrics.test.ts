@@ -9,8 +9,8 @@ import { REQUEST_CLASSES } from "../../contract/request-class.ts";
 import { parseOpenMetrics, parsePrometheus } from "../../testing/exposition-parser.ts";
 import { VirtualClock } from "../../testing/virtual-clock.ts";
 import { createGatewayMetrics, type GatewayMetrics } from "./gateway-metrics.ts";
-import { collectProcessMetrics } from "./process-metrics.ts";
-import { Registry } from "./registry.ts";
+import { collectProcessMetrics } from "../../metrics/process-metrics.ts";
+import { Registry } from "../../metrics/registry.ts";
 
 const OUTCOMES: readonly RequestOutcome[] = [
   "ok",

@@ -7,8 +7,8 @@ import type { NotKept } from "../../decide/replay/keep-answer.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import { createGpuMetrics, type GpuMetrics } from "./gpu-metrics.ts";
 import { createJobMetrics, type JobMetrics } from "./job-metrics.ts";
-import type { CounterFamily, GaugeFamily, HistogramFamily, Registry } from "./registry.ts";
-import type { CounterSeries, HistogramSeries } from "./series.ts";
+import type { CounterFamily, GaugeFamily, HistogramFamily, Registry } from "../../metrics/registry.ts";
+import type { CounterSeries, HistogramSeries } from "../../metrics/series.ts";
 
 /** What a request of one class on one upstream counts on its way. Kept for the upstream's life; no lookup by label. */
 export interface ClassMetrics {

@@ -4,7 +4,7 @@ import { METRICS } from "../../contract/metric-names.ts";
 import { REQUEST_CLASSES, type RequestClass } from "../../contract/request-class.ts";
 import type { JobCounts } from "../../coord/jobs/job-store.ts";
 import type { CallVerdict } from "../../decide/jobs/judge-run.ts";
-import type { CounterFamily, GaugeFamily, Registry } from "./registry.ts";
+import type { CounterFamily, GaugeFamily, Registry } from "../../metrics/registry.ts";
 
 export interface JobMetrics {
   submitted(requestClass: RequestClass, replayed: boolean): void;

@@ -49,7 +49,7 @@ const apiKey = (role: Role): ApiKey => ({
 
 /** A control plane in this process on a free loopback port, with a key for each role. */
 export async function startTestControl(
-  options: Partial<Pick<ControlPlaneOptions, "makeView" | "databaseUrl" | "dataDir">> & {
+  options: Partial<Pick<ControlPlaneOptions, "makeView" | "databaseUrl" | "dataDir" | "metricsPublic">> & {
     readonly control?: Partial<ControlSection>;
     /** Absent: a free port. */
     readonly listen?: string;

@@ -1,13 +1,21 @@
 import { monitorEventLoopDelay } from "node:perf_hooks";
-import type { Clock } from "../../kernel/clock.ts";
-import type { CollectedFamilies } from "./gateway-metrics.ts";
+import type { Clock } from "../kernel/clock.ts";
+import type { CounterFamily, GaugeFamily } from "./registry.ts";
 
 /** Ten samples a second: each one wakes the process, so finer ones would cost an idle gateway more than they tell. */
 const RESOLUTION_MS = 100;
 const NS = 1e9;
 
+export interface ProcessFamilies {
+  readonly processRss: GaugeFamily;
+  readonly processHeap: GaugeFamily;
+  readonly processCpu: CounterFamily;
+  readonly uptime: GaugeFamily;
+  readonly eventLoopDelay: GaugeFamily;
+}
+
 /** Fills the metrics of the process itself: memory, CPU, event loop delay, uptime. */
-export function collectProcessMetrics(families: CollectedFamilies, clock: Clock): Disposable {
+export function collectProcessMetrics(families: ProcessFamilies, clock: Clock): Disposable {
   const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   delay.enable();
   const startedAt = clock.mono();

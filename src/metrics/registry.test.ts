@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { parseOpenMetrics, parsePrometheus } from "../../testing/exposition-parser.ts";
+import { parseOpenMetrics, parsePrometheus } from "../testing/exposition-parser.ts";
 import { Registry } from "./registry.ts";
 import { negotiateFormat } from "./render.ts";
 

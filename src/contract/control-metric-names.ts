@@ -1,0 +1,111 @@
+import type { MetricDefinition } from "./metric-definition.ts";
+import { METRICS } from "./metric-names.ts";
+
+/**
+ * Every metric of the control plane. What a standby does not know, or a leader before its first pass, is absent. Labels are closed sets
+ * and classes of cards; models and nodes are in the API, where their number costs nothing.
+ */
+export const CONTROL_METRICS = {
+  leading: {
+    name: "yardmaster_control_leading",
+    type: "gauge",
+    labels: [],
+    help: "1 while this control plane leads, else 0. Over all of a cluster the sum is 1.",
+  },
+  epoch: {
+    name: "yardmaster_control_epoch",
+    type: "gauge",
+    labels: [],
+    help: "Epoch of the running term. Absent on a standby.",
+  },
+  storeSilent: {
+    name: "yardmaster_control_store_silent_seconds",
+    type: "gauge",
+    labels: [],
+    help: "For how long the store has not answered; 0 while it does.",
+  },
+  restored: {
+    name: "yardmaster_control_restored",
+    type: "gauge",
+    labels: [],
+    help: "1 while the store is an old copy and nothing is stopped until an operator confirms, else 0. Absent on a standby.",
+  },
+  agents: {
+    name: "yardmaster_agents_connected",
+    type: "gauge",
+    labels: [],
+    help: "Agents that are connected to this control plane, leading or not.",
+  },
+  agentsWaiting: {
+    name: "yardmaster_agents_waiting",
+    type: "gauge",
+    labels: [],
+    help: "Agents that wait for their turn to connect.",
+  },
+  gateways: {
+    name: "yardmaster_gateways_connected",
+    type: "gauge",
+    labels: [],
+    help: "Gateways that are connected to this control plane.",
+  },
+  nodes: {
+    name: "yardmaster_nodes",
+    type: "gauge",
+    labels: ["state"],
+    help: "Nodes of the cluster: ready, unreachable, lost, never_seen. Absent on a standby.",
+  },
+  nodesCordoned: {
+    name: "yardmaster_nodes_cordoned",
+    type: "gauge",
+    labels: [],
+    help: "Nodes that take nothing new. Absent on a standby.",
+  },
+  gpus: {
+    name: "yardmaster_gpus",
+    type: "gauge",
+    labels: ["class", "state"],
+    help: "Cards by class: used, free, sick, and unknown for those of nodes that are not heard. Absent on a standby.",
+  },
+  replicas: {
+    name: "yardmaster_replicas",
+    type: "gauge",
+    labels: ["state"],
+    help: "Replicas by state. Absent on a standby.",
+  },
+  models: {
+    name: "yardmaster_models",
+    type: "gauge",
+    labels: ["state"],
+    help: "Models by state: ready, starting, waiting, parked, stopped, removed. Absent on a standby.",
+  },
+  catalogRevision: {
+    name: "yardmaster_catalog_revision",
+    type: "gauge",
+    labels: [],
+    help: "Revision of the catalog in force here; 0 before the first.",
+  },
+  unplaced: {
+    name: "yardmaster_placement_failures",
+    type: "gauge",
+    labels: ["reason"],
+    help: "Models without room, by each first reason that kept a node out; `noNode` where there is none. Absent on a standby.",
+  },
+  passes: {
+    name: "yardmaster_passes_total",
+    type: "counter",
+    labels: ["outcome"],
+    help: "Passes that were finished: changed (documents were written) or unchanged.",
+  },
+  passSeconds: {
+    name: "yardmaster_pass_seconds",
+    type: "histogram",
+    labels: [],
+    buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5],
+    help: "What a pass costs, without waiting for the store.",
+  },
+  eventLoopDelay: METRICS.eventLoopDelay,
+  processRss: METRICS.processRss,
+  processHeap: METRICS.processHeap,
+  processCpu: METRICS.processCpu,
+  uptime: METRICS.uptime,
+} as const satisfies Record<string, MetricDefinition>;

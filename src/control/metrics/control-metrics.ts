@@ -1,0 +1,135 @@
+import { CONTROL_METRICS } from "../../contract/control-metric-names.ts";
+import type { MetricDefinition } from "../../contract/metric-definition.ts";
+import type { Clock } from "../../kernel/clock.ts";
+import { messageOf } from "../../kernel/errors.ts";
+import type { Logger } from "../../kernel/log.ts";
+import { collectProcessMetrics } from "../../metrics/process-metrics.ts";
+import { Registry, type CounterFamily, type GaugeFamily, type HistogramFamily } from "../../metrics/registry.ts";
+import { CONTENT_TYPE, negotiateFormat } from "../../metrics/render.ts";
+import type { CatalogKeeper } from "../catalog/catalog-keeper.ts";
+import type { FeedServer } from "../feed/feed-server.ts";
+import type { Leadership } from "../leader/leadership.ts";
+import type { AgentLinkServer } from "../link/agent-link-server.ts";
+import type { FinishedPass } from "../loop/term-loop.ts";
+import type { ClusterSnapshot } from "../view/cluster-view.ts";
+import { modelViews, statusParts } from "../view/views.ts";
+
+export interface ControlMetricsPorts {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly leadership: Pick<Leadership, "view">;
+  readonly keeper: Pick<CatalogKeeper, "snapshot">;
+  readonly links: Pick<AgentLinkServer, "count" | "waiting">;
+  readonly feed: Pick<FeedServer, "gateways">;
+  /** As the leader sees the cluster; null on a standby. */
+  readonly seen: () => { readonly snapshot: ClusterSnapshot; readonly plan: FinishedPass["plan"] } | null;
+}
+
+type Key = keyof typeof CONTROL_METRICS;
+type Set = (values: readonly string[], value: number | undefined) => void;
+
+/** The control plane's page of metrics: read from the state at each scrape, so that no copy of it can drift. */
+export class ControlMetrics {
+  readonly #ports: ControlMetricsPorts;
+  readonly #registry = new Registry();
+  readonly #passes: CounterFamily;
+  readonly #passSeconds: HistogramFamily;
+  readonly #process: Disposable;
+
+  constructor(ports: ControlMetricsPorts) {
+    this.#ports = ports;
+    this.#registry.hooks = {
+      onCollectError: (metric, error) => ports.log.warn("metrics.collectFailed", { metric, why: messageOf(error) }),
+    };
+    this.#passes = this.#counter("passes");
+    const { name, help, labels, buckets } = CONTROL_METRICS.passSeconds;
+    this.#passSeconds = this.#registry.histogram(name, help, labels, buckets);
+    this.#collectOwn();
+    this.#collectCluster();
+    this.#process = collectProcessMetrics(
+      {
+        processRss: this.#gauge("processRss"),
+        processHeap: this.#gauge("processHeap"),
+        processCpu: this.#counter("processCpu"),
+        uptime: this.#gauge("uptime"),
+        eventLoopDelay: this.#gauge("eventLoopDelay"),
+      },
+      ports.clock,
+    );
+  }
+
+  passed({ changed, tookMs }: FinishedPass): void {
+    this.#passes.labels(changed ? "changed" : "unchanged").inc();
+    this.#passSeconds.labels().observe(tookMs / 1_000);
+  }
+
+  /** In the format that the scraper asks for. */
+  page(accept: string | undefined): { readonly type: string; readonly text: string } {
+    const format = negotiateFormat(accept);
+    return { type: CONTENT_TYPE[format], text: this.#registry.render(format) };
+  }
+
+  close(): void {
+    this.#process[Symbol.dispose]();
+  }
+
+  #collectOwn(): void {
+    const { leadership, keeper, links, feed } = this.#ports;
+    this.#gauge("leading", (set) => set([], Number(leadership.view().role === "leading")));
+    this.#gauge("epoch", (set) => set([], leadership.view().epoch ?? undefined));
+    this.#gauge("storeSilent", (set) => set([], (leadership.view().storeSilentMs ?? 0) / 1_000));
+    this.#gauge("agents", (set) => set([], links.count));
+    this.#gauge("agentsWaiting", (set) => set([], links.waiting));
+    this.#gauge("gateways", (set) => set([], feed.gateways().length));
+    this.#gauge("catalogRevision", (set) => set([], keeper.snapshot.catalog.revision));
+  }
+
+  #collectCluster(): void {
+    this.#ofCluster("restored", ({ restored }, set) => set([], Number(restored)));
+    this.#ofCluster("nodesCordoned", ({ nodes }, set) => set([], nodes.filter(({ doc }) => doc.cordoned).length));
+    this.#ofCluster("nodes", (snapshot, set) => setCounts(statusParts(snapshot).nodes, set));
+    this.#ofCluster("replicas", (snapshot, set) => setCounts(statusParts(snapshot).replicas, set));
+    this.#ofCluster("models", (snapshot, set) =>
+      setCounts(countOf(modelViews(snapshot).map(({ state }) => state)), set),
+    );
+    this.#ofCluster("gpus", (snapshot, set) => {
+      for (const { class: gpuClass, used, free, sick, unknown } of statusParts(snapshot).gpus)
+        for (const [state, count] of Object.entries({ used, free, sick, unknown })) set([gpuClass, state], count);
+    });
+    this.#gauge("unplaced", (set) => {
+      const { unplaced = [] } = this.#ports.seen()?.plan ?? {};
+      const reasons = unplaced.flatMap(({ nodes }) => {
+        const kinds = Object.keys(nodes);
+        return kinds.length === 0 ? ["noNode"] : kinds;
+      });
+      setCounts(countOf(reasons), set);
+    });
+  }
+
+  #ofCluster(key: Key, collect: (snapshot: ClusterSnapshot, set: Set) => void): void {
+    this.#gauge(key, (set) => {
+      const seen = this.#ports.seen();
+      if (seen !== null) collect(seen.snapshot, set);
+    });
+  }
+
+  #gauge(key: Key, collect?: (set: Set) => void): GaugeFamily {
+    const { name, help, labels }: MetricDefinition = CONTROL_METRICS[key];
+    return this.#registry.gauge(name, help, labels, collect);
+  }
+
+  #counter(key: Key): CounterFamily {
+    const { name, help, labels }: MetricDefinition = CONTROL_METRICS[key];
+    return this.#registry.counter(name, help, labels);
+  }
+}
+
+function countOf(names: readonly string[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const name of names) counts[name] = (counts[name] ?? 0) + 1;
+  return counts;
+}
+
+function setCounts(counts: Readonly<Record<string, number>>, set: Set): void {
+  for (const [name, count] of Object.entries(counts)) set([name], count);
+}
