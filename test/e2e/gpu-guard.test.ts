@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
+import { cliCommands } from "../../src/cli/commands.ts";
+import { dispatch } from "../../src/cli/dispatch.ts";
 import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import { captureIo } from "../../src/testing/capture-io.ts";
 import { startFakeExporter, type FakeExporter } from "../../src/testing/fake-exporter.ts";
 import { aGpu } from "../../src/testing/fleet-builders.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
@@ -118,6 +121,27 @@ test("the operator takes a fault for mended: what stands in the gauge is old fro
   await exporter.untilAsked(3);
   const view = await untilGpus("the card", at, ({ gpus }) => gpus.length === 2);
   assert.deepEqual([guardedOf(view, "u"), statesOf(view)["GPU-gpu-host-0"], view.gpus[0]?.xids], [[], "good", [79]]);
+});
+
+test("`ctl gpu list` shows each card with what is wrong and what lies on it, and `ctl gpu clear` takes it for mended [30.T4 30.U3]", async () => {
+  exporter.cards({ index: 0, remapFailed: 1 }, { index: 1 });
+  const at = await start({ couple_xid: true });
+  await untilGpus("the guard", at, (view) => guardedOf(view, "u").length === 1);
+  const ctl = async (...words: readonly string[]) => {
+    const { io, output } = captureIo({ YARDMASTER_URL: at.url, YARDMASTER_KEY: at.keys.operator });
+    const code = await dispatch(["ctl", "gpu", ...words], cliCommands, "0", io);
+    return { code, ...output() };
+  };
+  const { code, out } = await ctl("list");
+  assert.equal(code, 0);
+  assert.match(out, /^GPU-gpu-host-0 +gpu-host\/0 +faulted +rowRemap: .* 50 % .* 60 °C .*u 127\.0\.0\.1:\d+$/m);
+  assert.match(out, /^http:\S+\/metrics +up +-/m);
+  assert.match(out, /^u +- +127\.0\.0\.1:\d+ +-$/m);
+  assert.equal((JSON.parse((await ctl("list", "--json")).out) as { gpus: unknown[] }).gpus.length, 2);
+  assert.deepEqual(await ctl("clear", "GPU-GPU-HOST-0"), { code: 0, out: "cleared GPU-GPU-HOST-0\n", err: "" });
+  await untilGpus("the return", at, (view) => guardedOf(view, "u").length === 0);
+  assert.equal((await ctl("clear", "GPU-nobody")).code, 1);
+  assert.equal((await ctl("clear")).code, 2);
 });
 
 const harms = [
