@@ -117,6 +117,27 @@ test("answers that are a client's fault, and deadlines that clients chose too sh
   });
 });
 
+test("an error of the engine's own in a JSON answer with status 200 counts as its status would, and passes as it came [10.R5]", async () => {
+  const clock = new VirtualClock();
+  await using engine = await virtualSim(clock, 1);
+  await withVirtualWorld(clock, [upstreamOf("vllm", [engine.url])], async ({ gateway, endpoint, answers }) => {
+    const saying = async (code: number, times: number): Promise<void> => {
+      const body = { error: { message: "said with 200", type: "x", code } };
+      for (let i = 0; i < times; i += 1) {
+        const [got] = await answers([startCall(gateway, { body: aTask({ status: 200, body }, { stream: false }) })]);
+        assert.deepEqual([got?.status, JSON.parse(got?.text ?? "")], [200, body]);
+      }
+    };
+    await saying(400, 12);
+    await answers(Array.from({ length: 4 }, () => startCall(gateway, { body: aTask({}, { stream: false }) })));
+    assert.equal((await endpoint(engine.url)).breaker, "closed");
+    await passTime(clock, 21_000);
+    await saying(500, 10);
+    const state = await endpoint(engine.url);
+    assert.deepEqual([state.breaker, state.breaker_reason], ["open", "10 of 10 requests in 20 s failed"]);
+  });
+});
+
 test("long answers that reach the total limit while they make progress do not take their engine out [10.R5b 10.R5]", async () => {
   const clock = new VirtualClock();
   await using engine = await virtualSim(clock, 1);

@@ -88,7 +88,7 @@ const streams: {
 for (const row of streams)
   test(row.name, () => assert.deepEqual(judgeStream(aVerdict(row.seen), row.broken, row.needsFinish), row.expect));
 
-const COMPLETE = { usage: UNKNOWN_USAGE, looksComplete: true, isError: false };
+const COMPLETE = { usage: UNKNOWN_USAGE, looksComplete: true, isError: false, errorStatus: undefined };
 const wholes: { name: string; ending: WholeEnding; expect: WholeEnding["kind"] }[] = [
   { name: "a whole JSON answer is sent", ending: judgeWhole(COMPLETE, false, true), expect: "send" },
   {

@@ -90,6 +90,19 @@ test("a body that is no JSON of the right form is told", () => {
   assert.ok(!readBodyUsage(Buffer.from('{"error":null}')).isError);
 });
 
+const codes: { name: string; body: string; is: number | undefined }[] = [
+  { name: "a number", body: '{"error":{"message":"x","code":500}}', is: 500 },
+  { name: "digits", body: '{"error":{"message":"x","code":"503"}}', is: 503 },
+  { name: "beside words", body: '{"error":"x","code":500}', is: 500 },
+  { name: "a fault of the request", body: '{"error":{"type":"BadRequestError"}}', is: 400 },
+  { name: "none", body: '{"error":{"message":"x"}}', is: undefined },
+  { name: "no error at all", body: '{"error":null,"code":500}', is: undefined },
+];
+for (const { name, body, is } of codes)
+  test(`the status that an answer's own error stands for: ${name}`, () => {
+    assert.equal(readBodyUsage(Buffer.from(body)).errorStatus, is);
+  });
+
 test("no bytes make the reading throw [80.A10]", () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 300 }), fc.boolean(), (noise, large) => {

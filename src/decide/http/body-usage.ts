@@ -1,3 +1,4 @@
+import { statusOfErrorEvent } from "../sse/refusal-event.ts";
 import {
   isJsonObject,
   readAnswerUsage,
@@ -13,11 +14,14 @@ export interface BodyFacts {
   readonly looksComplete: boolean;
   /** An object whose `error` says something: some engines send one with status 200. */
   readonly isError: boolean;
+  /** The HTTP status that its code or type stands for; undefined where it names none. */
+  readonly errorStatus: number | undefined;
 }
 
 const PARSED_BYTES_MAX = 65_536;
 export const HEAD_BYTES = 4_096;
 export const TAIL_BYTES = 65_536;
+const NO_ERROR = { isError: false, errorStatus: undefined };
 const USAGE_KEY = '"usage"';
 
 /**
@@ -28,8 +32,9 @@ export function readBodyUsage(body: Buffer): BodyFacts {
   if (body.length > PARSED_BYTES_MAX) return readLarge(body);
   // Byte for character: no text of it is looked at but ASCII names, and decoding the rest would cost as much as parsing.
   const value = parse(body.toString("latin1"));
-  if (!isJsonObject(value)) return { usage: UNKNOWN_USAGE, looksComplete: Array.isArray(value), isError: false };
-  return { usage: readAnswerUsage(value) ?? UNKNOWN_USAGE, looksComplete: true, isError: saysError(value) };
+  if (!isJsonObject(value)) return { ...NO_ERROR, usage: UNKNOWN_USAGE, looksComplete: Array.isArray(value) };
+  const error = saysError(value) ? { isError: true, errorStatus: statusOfErrorEvent(value) } : NO_ERROR;
+  return { ...error, usage: readAnswerUsage(value) ?? UNKNOWN_USAGE, looksComplete: true };
 }
 
 function saysError(value: JsonObject): boolean {
@@ -42,7 +47,7 @@ function readLarge(body: Buffer): BodyFacts {
   const last = lastByte(body);
   const isObject = first === "{" && last === "}";
   const usage = isObject ? (usageInTail(body) ?? usageInHead(body)) : undefined;
-  return { usage: usage ?? UNKNOWN_USAGE, looksComplete: isObject || (first === "[" && last === "]"), isError: false };
+  return { ...NO_ERROR, usage: usage ?? UNKNOWN_USAGE, looksComplete: isObject || (first === "[" && last === "]") };
 }
 
 // What follows the member must close exactly one object: that shows that the member is one of the outermost, and no text inside a string.

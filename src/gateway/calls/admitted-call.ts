@@ -210,14 +210,14 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.writer.sendInformational(status, headers);
   }
 
-  onProgress(_attempt: Attempt, isEvent: boolean): void {
+  onProgress(attempt: Attempt, isEvent: boolean): void {
     const now = this.#deps.clock.mono();
     const previous = this.#clock.lastProgressAt;
     this.#clock.lastProgressAt = now;
     this.endpoint?.progressed(now);
     if (this.#clock.firstEventAt === undefined) {
       this.#clock.firstEventAt = now;
-      this.#tries.answered(this.endpoint, this.#attempt?.head?.status ?? 500, now);
+      if (!attempt.collects) this.#tries.answered(this.endpoint, attempt.head?.status ?? 500, now);
       this.#span?.event("yardmaster.first_byte", this.#deps.clock.wall());
       this.#metrics.class[this.class].firstByteSeconds.observe((now - this.#clock.startedAt) / 1000);
       // From the first-byte limit to the gap limit, which may come up earlier.
@@ -334,6 +334,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
         return;
       case "send":
         this.#usage = facts?.usage ?? null;
+        this.#tries.passed(this.endpoint, facts?.errorStatus ?? head.status, this.#deps.clock.mono());
         this.#answer.whole(head, sent ?? body);
         this.#end(ending.outcome, null);
         return;

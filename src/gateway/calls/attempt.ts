@@ -118,6 +118,11 @@ export class Attempt implements UpstreamHandler {
     return this.#head;
   }
 
+  /** The answer is read whole before anything is said of it. */
+  get collects(): boolean {
+    return this.#mode === "collect";
+  }
+
   /** Whether anything of this try went to the client. */
   get committed(): boolean {
     return this.#mode === "events" || (this.#mode === "flow" && this.#owner.writer.committed);

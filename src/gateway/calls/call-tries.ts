@@ -15,6 +15,7 @@ export class CallTries {
   readonly #seeker: SlotSeeker;
   readonly #may: Pick<RetryView, "idempotent" | "startsOnce">;
   #failedOn: Set<string> | null = null;
+  #well = false;
   /** Tries so far. */
   count = 0;
 
@@ -35,14 +36,16 @@ export class CallTries {
     });
   }
 
-  /** Said once per request and as early as can be: the endpoint answers. */
+  /** As early as can be, and once per request: the endpoint answers. */
   answered(endpoint: Endpoint | null, status: number, now: MonoMs): void {
-    if (endpoint !== null && status < 400) this.#upstream.onResult(endpoint, { kind: "ok" }, now);
+    if (endpoint === null || status >= 400 || this.#well) return;
+    this.#well = true;
+    this.#upstream.onResult(endpoint, { kind: "ok" }, now);
   }
 
-  /** An error answer that was passed on unread still tells of the endpoint that gave it. */
+  /** The answer went to the client. Its status, or the one that its own error stands for, tells of the endpoint that gave it. */
   passed(endpoint: Endpoint | null, status: number, now: MonoMs): void {
-    if (endpoint === null || status < 400) return;
+    if (endpoint === null || status < 400) return this.answered(endpoint, status, now);
     const error = endpoint.adapter.classifyError(status, "");
     this.#upstream.onResult(endpoint, { kind: "status", status, error }, now);
   }
