@@ -79,7 +79,7 @@ async function ask(
     version?: string;
     lines?: readonly string[];
     body?: string;
-    to?: TestGateway;
+    to?: Pick<TestGateway, "port" | "auth">;
   } = {},
 ): Promise<HeardAnswer> {
   const {
@@ -313,6 +313,19 @@ test("a place that an http upstream names on its own origin is told as callers r
     const answer = await ask({ path: "/upstreams/raw/x", body: chat({ user: "place" }) });
     assert.equal(answer.status, Number(status.slice(0, 3)));
     assert.deepEqual([headerOf(answer, "location"), headerOf(answer, "content-location")], [told, told], named);
+  }
+});
+
+test("HEAD on the gateway's own pages is answered as GET, without the body, whoever asks [80.D3]", async () => {
+  for (const role of ["client", "operator", "metrics"] as const) {
+    const to = { port: gateway.port, auth: { authorization: `Bearer ${gateway.keys[role]}` } };
+    for (const path of ["/healthz", "/readyz", "/health", "/metrics", "/v1/models", "/v1/models/m", "/v1/models/no"]) {
+      const got = await ask({ to, path, method: "GET" });
+      const head = await ask({ to, path, method: "HEAD", body: "" });
+      assert.deepEqual([head.status, head.text, head.rest.length], [got.status, "", 0], path);
+      assert.equal(headerOf(head, "content-type"), headerOf(got, "content-type"), path);
+      assert.ok(Number(headerOf(head, "content-length")) > 0, path);
+    }
   }
 });
 

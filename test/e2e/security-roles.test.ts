@@ -106,7 +106,9 @@ POST /v1/images/variations       401  401 401 401 | +      +        +     403   
 POST /v1/load_lora_adapter       401  401 401 401 | 403    403      +     403      403   403     403
 POST /v1/unload_lora_adapter     401  401 401 401 | 403    403      +     403      403   403     403
 GET /v1/models                   401  401 401 401 | +      +        +     403      403   403     403
+HEAD /v1/models                  401  401 401 401 | +      +        +     403      403   403     403
 GET /v1/models/*                 401  401 401 401 | +      +        +     403      403   403     403
+HEAD /v1/models/*                401  401 401 401 | +      +        +     403      403   403     403
 POST /v1/jobs                    401  401 401 401 | +      +        +     403      403   403     403
 GET /v1/jobs                     401  401 401 401 | +      +        +     403      403   403     403
 GET /v1/jobs/*/result            401  401 401 401 | +      +        +     403      403   403     403
@@ -115,9 +117,13 @@ GET /v1/jobs/*                   401  401 401 401 | +      +        +     403   
 DELETE /v1/jobs/*                401  401 401 401 | +      +        +     403      403   403     403
 any /upstreams/*                 401  401 401 401 | +      +        +     403      403   403     403
 GET /healthz                     +    +   +   +   | +      +        +     +        +     +       +
+HEAD /healthz                    +    +   +   +   | +      +        +     +        +     +       +
 GET /readyz                      +    +   +   +   | +      +        +     +        +     +       +
+HEAD /readyz                     +    +   +   +   | +      +        +     +        +     +       +
 GET /health                      401  401 401 401 | 403    +        +     403      403   403     403
+HEAD /health                     401  401 401 401 | 403    +        +     403      403   403     403
 GET /metrics                     401  401 401 401 | 403    +        +     403      403   403     +
+HEAD /metrics                    401  401 401 401 | 403    +        +     403      403   403     +
 GET /admin/audit                 401  401 401 401 | 403    +        +     403      403   403     403
 GET /admin/gpus                  401  401 401 401 | 403    +        +     403      403   403     403
 POST /admin/gpus/clear           401  401 401 401 | 403    +        +     403      403   403     403
@@ -169,7 +175,8 @@ test("every route admits exactly the roles of the committed table, and no key, a
         });
         const text = await answer.text();
         const refused = answer.status === 401 || answer.status === 403;
-        if (refused) assert.deepEqual(Object.keys(JSON.parse(text).error).includes("code"), true);
+        if (method === "HEAD") assert.equal(text, "");
+        else if (refused) assert.deepEqual(Object.keys(JSON.parse(text).error).includes("code"), true);
         // The limit for wrong keys of one address is hit on the way: it refuses as well.
         cells.push(answer.status === 429 && key !== null ? "401" : refused ? String(answer.status) : "+");
       }

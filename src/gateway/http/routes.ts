@@ -56,6 +56,9 @@ const CLIENTS: readonly Role[] = ["client", "operator", "admin"];
 const OPERATORS: readonly Role[] = ["operator", "admin"];
 const ADMINS: readonly Role[] = ["admin"];
 
+/** Monitors ask so: it is answered as GET is, without the body. */
+const READ = ["GET", "HEAD"];
+
 const inference = (
   pattern: string,
   answers: AnswerKind,
@@ -115,8 +118,8 @@ export const ROUTES: readonly Route[] = [
   // What a vLLM engine loads and forgets is for its administrators; the row for any other path would let every client.
   { ...inference("/v1/load_lora_adapter", "any"), access: ADMINS },
   { ...inference("/v1/unload_lora_adapter", "any"), access: ADMINS },
-  own("/v1/models", ["GET"], "models", CLIENTS),
-  own("/v1/models/*", ["GET"], "model", CLIENTS),
+  own("/v1/models", READ, "models", CLIENTS),
+  own("/v1/models/*", READ, "model", CLIENTS),
   {
     pattern: "/upstreams/*",
     methods: "any",
@@ -137,10 +140,10 @@ export const ROUTES: readonly Route[] = [
   documents("/formrecognizer/documentModels/*:analyze", ["POST"], "documentSubmit"),
   // Only v4.0 has a request that deletes a result.
   documents("/formrecognizer/documentModels/*", ["GET"], "documentResult"),
-  own("/healthz", ["GET"], "healthz", "open"),
-  own("/readyz", ["GET"], "readyz", "open"),
-  own("/health", ["GET"], "health", OPERATORS),
-  own("/metrics", ["GET"], "metrics", "scrape"),
+  own("/healthz", READ, "healthz", "open"),
+  own("/readyz", READ, "readyz", "open"),
+  own("/health", READ, "health", OPERATORS),
+  own("/metrics", READ, "metrics", "scrape"),
   own("/admin/audit", ["GET"], "auditQuery", OPERATORS),
   own("/admin/keys", ["GET"], "keysList", ADMINS),
   own("/admin/keys", ["POST"], "keysNew", ADMINS),
