@@ -10,7 +10,7 @@ const SOAKS = {
     env: { SOAK: "1" },
   },
   takeover: { files: ["test/e2e/control-takeover.test.ts"], env: { SOAK: "1" } },
-  cluster: { files: ["test/e2e/exit-case-freeze.test.ts"], env: { SOAK: "1" } },
+  cluster: { files: ["test/e2e/exit-case.test.ts", "test/e2e/exit-case-freeze.test.ts"], env: { SOAK: "1" } },
   gateways: { files: ["test/e2e/coordination-processes.test.ts"], env: { SOAK: "1" } },
   failover: { files: ["test/e2e/coordination-failover.test.ts"], env: { SOAK: "1" } },
   jobs: { files: ["test/e2e/jobs-crash.test.ts"], env: { JOB_CRASH_JOBS: "1000" } },

@@ -6,9 +6,12 @@ import type { NodeAnswer, RefusalDetails, ReplicaAnswer } from "../../../src/con
 import type { ControlSection } from "../../../src/contract/control-schema.ts";
 import { hashKey } from "../../../src/contract/key-hash.ts";
 import { type PostgresDatabases, startPostgresDatabases } from "../../../src/testing/servers/postgres-databases.ts";
+import { OwnRedis } from "../../../src/testing/servers/redis-server.ts";
 import { eventually } from "../../../src/testing/wait-for.ts";
 import { type Answered, ControlProcess } from "./control-process.ts";
 import { EngineCensus } from "./engine-census.ts";
+import { GatewayProcess } from "./gateway-process.ts";
+import { CuttableWay } from "./own-network.ts";
 import { NodeProcess, type Obeyed } from "./node-process.ts";
 
 // A whole cluster of processes: control planes on one PostgreSQL, and nodes with engines. The times of the product are scaled
@@ -27,6 +30,7 @@ const TIMES: Partial<ControlSection> = {
 };
 /** Several programs start at once, on a machine that has others to run. */
 export const PATIENCE_MS = 90_000;
+const GATEWAY_KEY = "CANARY-gateway-0123456789abcdef0123456789abcdef";
 const ADMIN_KEY = "CANARY-admin-0123456789abcdef0123456789abcdef";
 export const MODEL = "m";
 
@@ -50,10 +54,18 @@ export class ClusterProcesses implements AsyncDisposable {
   readonly census: EngineCensus;
   readonly controls: readonly ControlProcess[];
   readonly nodes: NodeProcess[] = [];
+  readonly gateways: GatewayProcess[] = [];
+  #redis: OwnRedis | null = null;
 
   static async start(options: {
     readonly controls: number;
     readonly nodes: number;
+    /** They share a Redis. */
+    readonly gateways?: number;
+    /** What their file says of the model's upstream; without it they have what the catalog makes of it. */
+    readonly upstream?: Record<string, unknown>;
+    /** Whether the ways from nodes to control planes can be cut. */
+    readonly cuttable?: boolean;
     /** Over the short times. */
     readonly control?: Partial<ControlSection>;
   }): Promise<ClusterProcesses> {
@@ -61,7 +73,10 @@ export class ClusterProcesses implements AsyncDisposable {
     const databases = await startPostgresDatabases();
     const databaseUrl = await databases.create();
     const config = join(folder, "control.yaml");
-    const keys = [{ id: "admin", hash: `sha256:${hashKey(ADMIN_KEY)}`, role: "admin" }];
+    const keys = [
+      { id: "admin", hash: `sha256:${hashKey(ADMIN_KEY)}`, role: "admin" },
+      { id: "gateway", hash: `sha256:${hashKey(GATEWAY_KEY)}`, role: "gateway" },
+    ];
     const file = { database_url: databaseUrl, auth: { keys }, control: { ...TIMES, ...options.control } };
     await writeFile(config, stringify(file), { mode: 0o600 });
     const controls: ControlProcess[] = [];
@@ -70,8 +85,9 @@ export class ClusterProcesses implements AsyncDisposable {
     const cluster = new ClusterProcesses({ folder, databases, databaseUrl, controls });
     try {
       await Promise.all(controls.map((control) => control.start()));
-      for (let at = 0; at < options.nodes; at += 1) await cluster.#addNode(`node-${at}`);
+      for (let at = 0; at < options.nodes; at += 1) await cluster.#addNode(`node-${at}`, options.cuttable === true);
       await Promise.all(cluster.nodes.map((node) => node.start()));
+      await cluster.#addGateways(options.gateways ?? 0, options.upstream);
       await cluster.untilNodes("all nodes", (nodes) => nodes.filter(isReady).length === options.nodes);
       return cluster;
     } catch (error) {
@@ -93,11 +109,30 @@ export class ClusterProcesses implements AsyncDisposable {
     this.census = new EngineCensus(parts.folder);
   }
 
-  async #addNode(name: string): Promise<void> {
+  get #links(): readonly string[] {
+    return this.controls.map(({ port }) => `ws://127.0.0.1:${port}`);
+  }
+
+  async #addGateways(count: number, upstream?: Record<string, unknown>): Promise<void> {
+    if (count === 0) return;
+    this.#redis = await OwnRedis.start();
+    const { folder } = this;
+    const [controls, redisUrl] = [this.#links, this.#redis.url];
+    const upstreams = upstream === undefined ? [] : [{ id: MODEL, model: MODEL, ...upstream }];
+    for (let at = 0; at < count; at += 1) {
+      const name = `gateway-${at}`;
+      const rest = { controls, redisUrl, upstreams, credential: GATEWAY_KEY };
+      this.gateways.push(await GatewayProcess.make({ name, folder, ...rest }));
+    }
+    await Promise.all(this.gateways.map((gateway) => gateway.start()));
+  }
+
+  async #addNode(name: string, cuttable: boolean): Promise<void> {
     const { body } = await this.tell<{ token: string }>("POST", "/v1/enrolment-tokens", { node: name });
-    const controls = this.controls.map(({ port }) => `ws://127.0.0.1:${port}`);
     const { folder, census } = this;
-    this.nodes.push(await NodeProcess.make({ name, folder, controls, token: body.token, census }));
+    const ways = cuttable ? await Promise.all(this.controls.map(({ port }) => CuttableWay.to(port))) : [];
+    const controls = cuttable ? ways.map(({ port }) => `ws://127.0.0.1:${port}`) : this.#links;
+    this.nodes.push(await NodeProcess.make({ name, folder, controls, token: body.token, census, ways }));
   }
 
   node(name: string): NodeProcess {
@@ -155,6 +190,17 @@ export class ClusterProcesses implements AsyncDisposable {
     );
   }
 
+  /** Resolves when every control plane hears every node, so that whichever leads next knows them all. */
+  async untilHeardByAll(): Promise<void> {
+    for (const control of this.controls)
+      await eventually(
+        "every node heard by every control plane",
+        async () => (await control.ask<{ nodes?: NodeAnswer[] }>("GET", "/v1/nodes")).body.nodes ?? [],
+        (nodes) => nodes.length === this.nodes.length && nodes.every(isReady),
+        PATIENCE_MS,
+      );
+  }
+
   /** As the catalog says by everybody's account: so many replicas ready, so many engines there, and nothing else. */
   async untilSettled(count: number, nodes = this.nodes.map(({ name }) => name)): Promise<readonly ReplicaAnswer[]> {
     return eventually(
@@ -168,6 +214,18 @@ export class ClusterProcesses implements AsyncDisposable {
       },
       PATIENCE_MS,
     );
+  }
+
+  /** Resolves when every gateway that runs goes by exactly what runs. */
+  async untilRouted(): Promise<void> {
+    const ports = this.census.alive().map(({ port }) => port);
+    for (const gateway of this.gateways)
+      await eventually(
+        `${gateway.name} to know what runs`,
+        async () => (await gateway.upstream(MODEL))?.endpoints.map(({ url }) => Number(new URL(url).port)) ?? [],
+        (found) => found.toSorted().join() === ports.toSorted().join(),
+        PATIENCE_MS,
+      );
   }
 
   /** Terms as the control planes' own events tell them, oldest first. */
@@ -188,8 +246,10 @@ export class ClusterProcesses implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const process of [...this.controls, ...this.nodes]) process.signal("SIGCONT");
-    await Promise.all([...this.nodes, ...this.controls].map((process) => process[Symbol.asyncDispose]()));
+    const all = [...this.gateways, ...this.nodes, ...this.controls];
+    await Promise.all(all.map((process) => process[Symbol.asyncDispose]()));
     this.census[Symbol.dispose]();
+    await this.#redis?.close();
     await this.databases[Symbol.asyncDispose]();
     await rm(this.folder, { recursive: true, force: true, maxRetries: 5 });
   }

@@ -2,7 +2,9 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { stringify } from "yaml";
 import { aGpu, fakeNvidiaSmi } from "../../../src/testing/fake-nvidia-smi.ts";
+import type { Direction } from "../../../src/testing/fault-proxy.ts";
 import type { EngineCensus } from "./engine-census.ts";
+import type { CuttableWay } from "./own-network.ts";
 import { runProgram, type RunningProgram } from "./program.ts";
 import { engineBlock, PORTS } from "./test-agent.ts";
 
@@ -19,6 +21,7 @@ const CARDS = 2;
 /** A node: an agent as a process, with cards, a folder and engines of its own. */
 export class NodeProcess implements AsyncDisposable {
   readonly name: string;
+  readonly #ways: readonly CuttableWay[];
   readonly #folder: string;
   readonly #config: string;
   readonly #census: EngineCensus;
@@ -33,6 +36,8 @@ export class NodeProcess implements AsyncDisposable {
     readonly controls: readonly string[];
     readonly token: string;
     readonly census: EngineCensus;
+    /** To the control planes, where they can be cut. */
+    readonly ways: readonly CuttableWay[];
   }): Promise<NodeProcess> {
     const { name } = options;
     const folder = join(options.folder, name);
@@ -53,11 +58,13 @@ export class NodeProcess implements AsyncDisposable {
   }
 
   private constructor(
-    { name, token, census }: { name: string; token: string; census: EngineCensus },
+    made: { name: string; token: string; census: EngineCensus; ways: readonly CuttableWay[] },
     folder: string,
     config: string,
   ) {
+    const { name, token, census, ways } = made;
     this.name = name;
+    this.#ways = ways;
     this.#folder = folder;
     this.#config = config;
     this.#census = census;
@@ -96,13 +103,20 @@ export class NodeProcess implements AsyncDisposable {
     for (const { pid } of this.#census.alive(this.name)) killIfThere(pid);
   }
 
+  /** In the given direction nothing gets to, or from, any control plane until it is disposed. */
+  cut(direction: Direction): Disposable {
+    const cuts = this.#ways.map((way) => way.cut(direction));
+    return { [Symbol.dispose]: () => cuts.forEach((cut) => cut[Symbol.dispose]()) };
+  }
+
   /** In the order in which they were obeyed. */
   get obeyed(): readonly Obeyed[] {
     return linesOf<Obeyed>(this.log, "command.obeyed");
   }
 
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.killTree();
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.killTree();
+    for (const way of this.#ways) await way[Symbol.asyncDispose]();
   }
 }
 
