@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { chmod, mkdtemp, writeFile } from "node:fs/promises";
+import { chmod, mkdtemp, readFile, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -243,6 +243,14 @@ test("two keys with one id or one hash are refused, naming the first one's line"
     ["auth.keys[1].id", "auth.keys[2].hash"],
   );
   for (const problem of problems) assert.match(problem.message, /line 3/);
+});
+
+test("the README's file is valid as it stands, and with the lines of a key where it says", async () => {
+  const readme = await readFile(join(import.meta.dirname, "../../README.md"), "utf8");
+  const block = /```yaml\n(.*?)```/s.exec(readme)?.[1] ?? "";
+  assert.deepEqual([valid(block).upstreams.length, warnings(block)], [1, []]);
+  const keys = `  keys:\n    - id: team-chat\n      hash: ${HASH}\n      classes:\n        - interactive\n`;
+  assert.equal(valid(block.replace(/(mode: keys.*\n)/, `$1${keys}`)).auth.keys[0]?.id, "team-chat");
 });
 
 test("all mistakes are reported at once, in the order of the file", () => {
