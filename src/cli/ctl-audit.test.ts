@@ -86,7 +86,7 @@ test("a query sends its filters and prints a table in which unknown is a dash", 
       key_id: "team a",
       model: "m&x",
       outcome: "ok",
-      limit: "7",
+      limit: "8",
     });
     const [head = "", first = "", second = ""] = out.split("\n");
     assert.equal(head.indexOf("OUTCOME"), second.indexOf("ok "));
@@ -124,6 +124,24 @@ test("gaps and drops are told on standard error, and nothing else is on standard
     assert.match(err, /after event 7: a gateway .* did not close/);
     assert.match(err, /dropped 5 events/);
     assert.equal(out.trimEnd().split("\r\n").length, 3);
+  });
+});
+
+test("a query that shows fewer events than match says so on standard error, in every format", async () => {
+  await withGateway([page([record(1), record(2), record(3)])], async (url) => {
+    for (const args of [["-o", "table"], ["-o", "csv"], ["-o", "json"], ["--json"]]) {
+      const some = await ctl(["query", "-n", "2", ...args], url);
+      assert.match(some.err, /^only the newest 2 of the events that match are shown; --limit/, args.join(" "));
+      assert.doesNotMatch(some.out, /req-1|only the/);
+      assert.equal(some.out.match(/req-[23]/g)?.length, 2);
+      assert.equal((await ctl(["query", "-n", "3", ...args], url)).err, "", args.join(" "));
+    }
+  });
+  const full = page(Array.from({ length: 10_000 }, (_, index) => record(index + 1)));
+  await withGateway([full], async (url, asked) => {
+    const { err } = await ctl(["query", "-n", "10000", "--json"], url);
+    assert.match(err, /there may be more/);
+    assert.equal(asked[0]?.searchParams.get("limit"), "10000");
   });
 });
 

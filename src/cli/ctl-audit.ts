@@ -49,7 +49,14 @@ function readFormat(values: FilterValues, allowed: readonly Format[]): Format {
   return format;
 }
 
-function filterParams(values: FilterValues, limitDefault: number): URLSearchParams {
+function readLimit(values: FilterValues, limitDefault: number): number {
+  const limit = values.limit === undefined ? limitDefault : Number(values.limit);
+  if (!Number.isInteger(limit) || limit < 1 || limit > AUDIT_LIMIT_MAX)
+    throw usageError(`--limit: use 1 to ${AUDIT_LIMIT_MAX}`);
+  return limit;
+}
+
+function filterParams(values: FilterValues, limit: number): URLSearchParams {
   const params = new URLSearchParams();
   const filters = {
     key_id: values.key,
@@ -62,9 +69,6 @@ function filterParams(values: FilterValues, limitDefault: number): URLSearchPara
     if (value === "") throw usageError(`--${name.split("_")[0]}: is empty`);
     if (value !== undefined) params.set(name, value);
   }
-  const limit = values.limit === undefined ? limitDefault : Number(values.limit);
-  if (!Number.isInteger(limit) || limit < 1 || limit > AUDIT_LIMIT_MAX)
-    throw usageError(`--limit: use 1 to ${AUDIT_LIMIT_MAX}`);
   params.set("limit", String(limit));
   return params;
 }
@@ -101,7 +105,7 @@ const auditQuery: Command = {
   summary: "print audit events",
   help: `usage: yardmaster ctl audit query [options]
 
-Prints the newest events that match, oldest first.
+Prints the newest events that match, oldest first, and says on standard error when older ones match too.
 
   --since T, --until T    ${AUDIT_TIME_HINT}
 ${FILTER_HELP}  --limit N, -n N         at most N events (default 100)
@@ -115,7 +119,9 @@ ${CTL_OPTIONS_HELP}`,
       { names: [] },
     );
     const format = readFormat(values, ["table", "json", "csv"]);
-    const params = filterParams(values, 100);
+    const limit = readLimit(values, 100);
+    // One more than is shown tells whether there are more.
+    const params = filterParams(values, Math.min(limit + 1, AUDIT_LIMIT_MAX));
     for (const name of ["since", "until"] as const) {
       const text = values[name];
       if (text === undefined) continue;
@@ -124,7 +130,9 @@ ${CTL_OPTIONS_HELP}`,
     }
     const answer = await fetchPage(await openCtlClient(values, io), params);
     if (answer.kind !== "page") return reportFailure(answer, io);
-    printPage(answer.page, format, io);
+    const { page } = answer;
+    printPage({ ...page, records: page.records.slice(-limit) }, format, io);
+    tellOfMore(page.records.length, limit, io);
     return EXIT.done;
   },
 };
@@ -143,6 +151,15 @@ function printPage(page: AuditPage, format: Format, io: CliIo): void {
     if (first === undefined || gap.afterSeq >= first.seq - 1) io.err(`gap ${describeGap(gap)}\n`);
   if (page.dropped > 0) io.err(`the gateway has dropped ${page.dropped} events since it started\n`);
 }
+
+/** `found`: as many as the gateway gave, which may be one more than are shown. */
+function tellOfMore(found: number, limit: number, io: CliIo): void {
+  if (found > limit) io.err(`only the newest ${limit} of the events that match are shown; ${MORE_HINT}\n`);
+  else if (found === AUDIT_LIMIT_MAX)
+    io.err(`the newest ${limit} of the events that match are shown, and there may be more; ${MORE_HINT}\n`);
+}
+
+const MORE_HINT = `--limit takes up to ${AUDIT_LIMIT_MAX}, --since and --until choose others`;
 
 const auditTail: Command = {
   words: ["ctl", "audit", "tail"],
@@ -164,7 +181,7 @@ ${CTL_OPTIONS_HELP}`,
       { names: [] },
     );
     const format = readFormat(values, ["table", "json"]);
-    const params = filterParams(values, 20);
+    const params = filterParams(values, readLimit(values, 20));
     const client = await openCtlClient(values, io);
     const first = await fetchPage(client, params);
     if (first.kind !== "page") return reportFailure(first, io);
