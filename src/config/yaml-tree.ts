@@ -105,15 +105,21 @@ const SYNTAX_HINTS: Readonly<Record<string, string>> = {
   TAG_RESOLVE_FAILED: "custom tags are not supported",
 };
 
+/** Where the library's words are for programs that call it. */
+const SYNTAX_WORDS: Readonly<Record<string, string>> = {
+  MULTIPLE_DOCS: "holds more than one YAML document",
+};
+
 /** The library's words without what it quotes from the file, which may be part of a secret. */
 function describeSyntax(error: YAMLError, text: string, lines: LineCounter): TreeProblem {
   const position = positionAt(lines, error.pos[0]);
-  const message = error.message.split(/(?<=\S): /, 1)[0]?.trim() ?? "";
+  const said = error.message.split(/(?<=\S): /, 1)[0]?.trim() ?? "";
+  const message = SYNTAX_WORDS[error.code] ?? `is not valid YAML: ${said || error.code}`;
   const line = text.split("\n", position.line)[position.line - 1] ?? "";
   const reference = line.indexOf("${");
   const flowReference = reference > 0 && /[[{,]/.test(line.slice(0, reference)) && error.code !== "TAB_AS_INDENT";
   const hint = flowReference ? 'inside [ ] and { } a "${…}" needs quotes' : SYNTAX_HINTS[error.code];
-  const problem = { path: [], position, message: `is not valid YAML: ${message || error.code}` };
+  const problem = { path: [], position, message };
   return hint === undefined ? problem : { ...problem, hint };
 }
 
