@@ -1,4 +1,5 @@
 // `npm run bench -- --only reconcile` measures the control plane's pass alone and needs nothing else. Otherwise:
+// `npm run bench -- --only fleet` measures 500 connected agents, and needs nothing else either.
 // `npm run bench -- --only coordination` measures what sharing through Redis costs, and needs redis-server alone.
 // Measures the whole product, everything on, beside other proxies: `npm run bench -- --yardstick DIR [--peers DIR] [--repeats N] [--write]`.
 // DIR is the folder with gwbench.c, compare.mjs and peers.mjs; --peers names a folder with other gateways as peers.mjs wants them
@@ -31,6 +32,10 @@ const { values } = parseArgs({
 if (new RegExp(values.only).test("reconcile")) {
   run("node", [join(ROOT, "bench", "reconcile-pass.ts"), ...(values.write ? ["--write"] : [])], {});
   if (values.only === "reconcile") process.exit(0);
+}
+if (new RegExp(values.only).test("fleet")) {
+  run("node", [join(ROOT, "bench", "fleet.ts"), ...(values.write ? ["--write"] : [])], {});
+  if (values.only === "fleet") process.exit(0);
 }
 if (new RegExp(values.only).test("coordination")) {
   run("node", [join(ROOT, "bench", "coordination.ts"), ...(values.write ? ["--write"] : [])], {});

@@ -119,6 +119,30 @@ test("lists say - for what is not known, and a placement is explained", async ()
   assert.ok(events.events.length > 0 && events.events.every(({ kind }) => kind === "catalogApplied"));
 });
 
+test("a gateway's credential is printed once, listed without it, and taken back [80.C38]", async () => {
+  const told = await ctl(["gateways", "enrol", "gw-1"]);
+  const [, credential = ""] = /^ {4}(ymg_\S+)$/m.exec(told.out) ?? [];
+  assert.ok(credential.length > 40, told.out);
+  assert.ok(!program.err.includes(credential));
+  assert.match((await ctl(["gateways", "credentials"])).out, /^gw-1 +local-operator +20\d\d-/m);
+  assert.match((await ctl(["gateways"])).out, /^GATEWAY +VERSION +SILENT +FEED +WAITING +IN FLIGHT$/m);
+  for (const file of ["control.db", "control.db-wal"])
+    if (existsSync(join(dataDir, file)))
+      assert.ok(!(await readFile(join(dataDir, file), "latin1")).includes(credential));
+  assert.equal((await ctl(["gateways", "revoke", "gw-1"])).code, 0);
+  assert.deepEqual(
+    [(await ctl(["gateways", "revoke", "gw-1"])).code, (await ctl(["gateways", "enrol", "no blank"])).code],
+    [1, 1],
+  );
+});
+
+test("what has no log and no old copy is refused with the reason", async () => {
+  const logs = await ctl(["logs", "r-none"]);
+  assert.deepEqual([logs.code, /SHARD_UNKNOWN/.test(logs.err)], [1, true]);
+  const confirm = await ctl(["leader", "confirm-restored"]);
+  assert.deepEqual([confirm.code, /nothing to confirm/.test(confirm.err)], [1, true]);
+});
+
 test("a token to enrol a node is printed once, and stands nowhere else [80.C39]", async () => {
   const told = await ctl(["nodes", "enrol", "rack-1"]);
   const [, token = ""] = /^ {4}(ymt_\S+)$/m.exec(told.out) ?? [];
