@@ -44,8 +44,9 @@ export class LiveCluster {
   readonly feed: FeedServer;
   readonly view: LiveView;
   readonly metrics: ControlMetrics;
-  /** What was published last, to be compared before it is made anew. */
-  #published: Pick<FinishedPass["plan"], "unplaced"> | null = null;
+  /** Something has changed that gateways have not been told. */
+  #isUnsaid = true;
+  #unplaced = "";
 
   constructor(ports: LiveClusterPorts) {
     const { clock, log, settings, store, keeper, leadership, controlId, onEvent } = ports;
@@ -86,7 +87,7 @@ export class LiveCluster {
       settings: pass,
       watch,
       onLead: (term) => {
-        this.#published = null;
+        this.#isUnsaid = true;
         this.feed.lead(term);
       },
       onPass: (finished) => {
@@ -135,12 +136,13 @@ export class LiveCluster {
     await this.loop.settled();
   }
 
-  /** A leader that does not know yet what runs says nothing: gateways go on with what they have. */
+  /** A leader that does not know yet what runs says nothing: gateways go on with what they have. What it left unsaid it says later. */
   #publish({ snapshot, plan, changed }: FinishedPass): void {
-    if (snapshot.fleet.settling) return;
-    const same = this.#published !== null && JSON.stringify(this.#published.unplaced) === JSON.stringify(plan.unplaced);
-    if (!changed && same) return;
-    this.#published = plan;
+    const unplaced = JSON.stringify(plan.unplaced);
+    this.#isUnsaid ||= changed || unplaced !== this.#unplaced;
+    this.#unplaced = unplaced;
+    if (!this.#isUnsaid || snapshot.fleet.settling) return;
+    this.#isUnsaid = false;
     this.feed.publish(makeFeed(snapshot.catalog, snapshot.docs, plan.unplaced));
   }
 }

@@ -328,6 +328,7 @@ test("a standby shows what the store has, takes a catalog, and names the leader 
     (revision) => revision !== undefined,
   );
   assert.equal(seen, 1);
+  assert.equal((await standby.ask("GET", "/v1/replicas/r1/logs")).body.error?.code, "NOT_LEADER");
   const refused = await standby.ask("POST", "/v1/nodes/rack-1/cordon");
   assert.equal(refused.status, 503);
   assert.equal(refused.body.error?.code, "NOT_LEADER");

@@ -60,7 +60,7 @@ export interface ClusterView {
   confirmRestored(by: string): Promise<ActionOutcome>;
   /**
    * The last lines of an engine's log; undefined for an unknown replica or shard. Throws NODE_SILENT or SHARD_UNKNOWN when its node
-   * has none to give.
+   * has none to give, NOT_LEADER on a standby.
    */
   logs(replicaId: string, shard: number, lines: number): Promise<readonly string[] | undefined>;
   gateways(): readonly GatewaySeen[];

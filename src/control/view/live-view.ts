@@ -123,6 +123,8 @@ export class LiveView implements ClusterView {
   }
 
   async logs(replicaId: string, shard: number, lines: number): Promise<readonly string[] | undefined> {
+    if (!this.#ports.loop.leads)
+      throw new YardmasterError("NOT_LEADER", "agents answer the leader alone: ask the control plane that leads");
     const { snapshot } = await this.#known();
     const nodeId = snapshot.docs.replicas.get(replicaId)?.shards[shard]?.nodeId;
     if (nodeId === undefined) return undefined;
