@@ -35,6 +35,7 @@ const ports = (): ProcessPorts => ({
   hurry: hurry.signal,
   onReload: (listener) => reloads.push(listener),
   version,
+  hasAgents: process.platform === "linux",
 });
 
 /** Only what the first word names is loaded: a role's code takes longer to load than a gateway takes to start. */

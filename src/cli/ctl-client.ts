@@ -1,7 +1,9 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { ParseArgsOptionsConfig } from "node:util";
+import { ADDRESSES_FILE, localAddresses, type LocalAddresses } from "../contract/local-addresses.ts";
 import type { Env } from "../contract/resolve-config.ts";
+import { readIfThere } from "../kernel/durable-file.ts";
 import type { Clock } from "../kernel/clock.ts";
 import { withDeadline } from "../kernel/deadline.ts";
 import { escapeControls } from "../kernel/log.ts";
@@ -18,7 +20,8 @@ export const CTL_OPTIONS = {
   json: { type: "boolean", default: false },
 } as const satisfies ParseArgsOptionsConfig;
 
-export const CTL_OPTIONS_HELP = `  --url URL               gateway (default $YARDMASTER_URL, else http://127.0.0.1:8200)
+export const CTL_OPTIONS_HELP = `  --url URL               gateway (default $YARDMASTER_URL, else that of an \`up\` whose data folder this is, else
+                          http://127.0.0.1:8200)
   --key-file FILE         file with the key (default: $YARDMASTER_KEY, else operator.key in the data folder)
   --data-dir DIR          data folder of a gateway on this machine (default ./data)
   --json                  JSON on standard output, and nothing else there
@@ -28,7 +31,8 @@ exit codes: 0 done, 1 refused, 2 usage, 3 gateway not reached
 `;
 
 /** For commands that ask a control plane. */
-export const CONTROL_OPTIONS_HELP = `  --url URL               control plane (default $YARDMASTER_URL, else http://127.0.0.1:8300)
+export const CONTROL_OPTIONS_HELP = `  --url URL               control plane (default $YARDMASTER_URL, else that of an \`up\` whose data folder this is, else
+                          http://127.0.0.1:8300)
   --key-file FILE         file with the key (default: $YARDMASTER_KEY, else operator.key in the data folder)
   --data-dir DIR          data folder of a control plane on this machine (default ./data)
   --output FORMAT, -o FORMAT
@@ -81,21 +85,35 @@ export class TextBody {
 const ANSWER_MS_MAX = 30_000;
 const ANSWER_BYTES_MAX = 33_554_432;
 
-const GATEWAY_URL = "http://127.0.0.1:8200";
+/** Where they are when nobody says otherwise. */
+const USUAL_URLS: LocalAddresses = { gateway: "http://127.0.0.1:8200", control: "http://127.0.0.1:8300" };
 
 /** The address without a slash at the end, and the key. Throws USAGE for a URL or a key file that can't be used. */
 export async function readConnection(
   flags: CtlFlags,
   io: CliIo,
-  defaultUrl = GATEWAY_URL,
+  asked: keyof LocalAddresses = "gateway",
 ): Promise<{ readonly base: string; readonly key: Secret | undefined }> {
-  const base = readBaseUrl(flags.url ?? nonEmpty(io.env["YARDMASTER_URL"]) ?? defaultUrl);
-  return { base, key: await readKey(flags, io.env) };
+  const url = flags.url ?? nonEmpty(io.env["YARDMASTER_URL"]) ?? (await localUrls(flags["data-dir"]))[asked];
+  return { base: readBaseUrl(url), key: await readKey(flags, io.env) };
+}
+
+async function localUrls(dataDir: string): Promise<LocalAddresses> {
+  try {
+    const text = await readIfThere(join(dataDir, ADDRESSES_FILE));
+    return text === null ? USUAL_URLS : localAddresses.parse(JSON.parse(text));
+  } catch {
+    return USUAL_URLS;
+  }
 }
 
 /** Throws USAGE for a URL or a key file that can't be used. */
-export async function openCtlClient(flags: CtlFlags, io: CliIo, defaultUrl = GATEWAY_URL): Promise<CtlClient> {
-  const { base, key } = await readConnection(flags, io, defaultUrl);
+export async function openCtlClient(
+  flags: CtlFlags,
+  io: CliIo,
+  asked: keyof LocalAddresses = "gateway",
+): Promise<CtlClient> {
+  const { base, key } = await readConnection(flags, io, asked);
   return {
     request: (method, path, body, headers = {}) =>
       send({ base, key, clock: io.clock, signal: io.signal }, { method, path, body, headers }),

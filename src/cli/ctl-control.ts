@@ -11,8 +11,6 @@ import {
   reportShape,
 } from "./ctl-client.ts";
 
-const CONTROL_URL = "http://127.0.0.1:8300";
-
 const CONTROL_OPTIONS = {
   ...CTL_OPTIONS,
   output: { type: "string", short: "o", default: "table" },
@@ -45,7 +43,7 @@ export function controlCommand<const Options extends ParseArgsOptionsConfig>(spe
     help: `usage: yardmaster ${[...words, ...names, ...(usage === "" ? [] : [usage])].join(" ")} [options]\n\n${about}\n\n${optionsHelp}${CONTROL_OPTIONS_HELP}`,
     async run(args, io) {
       const { values, positionals, json, flags } = readControlArgs(args, options, names);
-      return act({ client: await openCtlClient(flags, io, CONTROL_URL), io, json, values, positionals });
+      return act({ client: await openCtlClient(flags, io, "control"), io, json, values, positionals });
     },
   };
 }

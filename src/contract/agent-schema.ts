@@ -28,6 +28,10 @@ export function parsePortRange(value: string): { readonly first: number; readonl
   return match !== null && first >= 1 && first <= last && last <= 65_535 ? { first, last } : null;
 }
 
+/** What `up` has instead of these while nobody says otherwise: its own control plane, and a folder in its data folder. */
+export const USUAL_CONTROL = "ws://127.0.0.1:8300";
+export const USUAL_WEIGHTS_DIR = "data/weights";
+
 export const agentSection = z.strictObject({
   name: z
     .string()
@@ -38,7 +42,7 @@ export const agentSection = z.strictObject({
     .array(z.string().refine((value) => parseControlUrl(value) !== null, "use ws://HOST:PORT or wss://HOST:PORT"))
     .nonempty()
     .max(16)
-    .default(["ws://127.0.0.1:8300"])
+    .default([USUAL_CONTROL])
     .describe("Control planes to dial; they tell of further ones. `wss://` elsewhere than on loopback."),
   token_env: z
     .string()
@@ -70,7 +74,9 @@ export const agentSection = z.strictObject({
     .optional()
     .describe("What to ask for NVIDIA cards. Absent: `nvidia-smi` on the path, if it is there."),
   amd_smi: text.optional().describe("What to ask for AMD cards. Absent: `amd-smi` on the path, if it is there."),
-  weights_dir: text.default("data/weights").describe("Folder of the weights; relative sources are looked for in it."),
+  weights_dir: text
+    .default(USUAL_WEIGHTS_DIR)
+    .describe("Folder of the weights; relative sources are looked for in it."),
   engine_ports: z
     .string()
     .refine((value) => parsePortRange(value) !== null, "use FIRST-LAST, such as 18000-18999")

@@ -2,6 +2,8 @@ import { z } from "zod";
 import { parseControlUrl } from "./agent-schema.ts";
 import { parseListen } from "./listen-address.ts";
 
+export const CONTROL_LISTEN = "127.0.0.1:8300";
+
 /** The control plane's part of the configuration file. */
 const seconds = (max: number): z.ZodNumber => z.number().positive().max(max);
 
@@ -12,7 +14,7 @@ export const controlSection = z.strictObject({
       (text) => parseListen(text) !== undefined,
       "use HOST:PORT with the host named, such as 127.0.0.1:8300 or [::1]:8300",
     )
-    .default("127.0.0.1:8300")
+    .default(CONTROL_LISTEN)
     .describe("HOST:PORT of the API. Loopback unless told otherwise; another address needs `auth.mode: keys`."),
   catalog: z
     .strictObject({

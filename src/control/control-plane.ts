@@ -171,6 +171,10 @@ export class ControlPlane {
     return (await this.#opened.store.issueToken(node, "this process"))?.token;
   }
 
+  get clusterId(): string {
+    return this.#opened.store.clusterId;
+  }
+
   get store(): ControlStore["dialect"] {
     return this.#opened.store.dialect;
   }

@@ -21,7 +21,7 @@ import { analyzerClient } from "./facades/azure/analyzer-client.ts";
 import { BufferBudget } from "./buffer-budget.ts";
 import type { AdmittedCall } from "./calls/admitted-call.ts";
 import type { CallDeps } from "./calls/call-deps.ts";
-import { FeedClient } from "./feed/feed-client.ts";
+import type { FeedClient } from "./feed/feed-client.ts";
 import { makeReport } from "./feed/feed-report.ts";
 import { GpuHealth } from "./gpu/gpu-health.ts";
 import { collectGpus } from "./gpu/gpu-view.ts";
@@ -352,6 +352,13 @@ export class Gateway {
     });
   }
 
+  /** Whether an engine is known to serve the model now, or requests wait for its start. */
+  takes(model: string): boolean {
+    const upstream = this.#registry.byModel(model);
+    if (upstream === undefined) return false;
+    return upstream.start.kind === "waits" || upstream.endpoints.some(({ health }) => health === "healthy");
+  }
+
   /** The whole endpoint list of one upstream, as it should be from now on. */
   applyEndpoints(upstreamId: string, endpoints: GatewayConfig["upstreams"][number]["endpoints"]): boolean {
     const upstream = this.#registry.byId(upstreamId);
@@ -450,6 +457,7 @@ async function openFeed(
   metrics: GatewayMetrics,
 ): Promise<FeedClient | null> {
   if (config.feed === null) return null;
+  const { FeedClient } = await import("./feed/feed-client.ts");
   const onRefused: GatewayMetrics["feedRefused"] = (why) => metrics.feedRefused(why);
   return FeedClient.open({ settings: config.feed, dataDir: config.dataDir, clock, random, log, version, onRefused });
 }

@@ -135,6 +135,10 @@ export class DialledLink<In extends object, Out extends object> {
         ...(ca === undefined ? {} : { ca }),
       });
       this.#socket = socket;
+      // What this side ends is no news.
+      const tellEnd = (why: string): void => {
+        if (!signal.aborted) this.#tellEnd(why);
+      };
       const onAbort = (): void => socket.close(1001, "this side stops");
       signal.addEventListener("abort", onAbort, { once: true });
       let timer: Timer | null = null;
@@ -151,17 +155,17 @@ export class DialledLink<In extends object, Out extends object> {
       });
       socket.on("unexpected-response", (request, response) => {
         refused = response.statusCode === 401 || response.statusCode === 403;
-        this.#tellEnd(`refused with status ${response.statusCode}`);
+        tellEnd(`refused with status ${response.statusCode}`);
         response.resume();
         request.destroy();
         socket.terminate();
       });
-      socket.on("error", (error) => this.#tellEnd(error.message));
+      socket.on("error", (error) => tellEnd(error.message));
       socket.on("close", (code) => {
         timer?.cancel();
         signal.removeEventListener("abort", onAbort);
         const heldMs = this.#openedAt === null ? 0 : clock.mono() - this.#openedAt;
-        if (this.#openedAt !== null) this.#tellEnd(`closed with code ${code}`);
+        if (this.#openedAt !== null) tellEnd(`closed with code ${code}`);
         if (code === LINK_CLOSE.unauthorized) refused = true;
         this.#socket = null;
         this.#openedAt = null;

@@ -1,7 +1,7 @@
 import { availableParallelism } from "node:os";
 import type { TestContext } from "node:test";
 import { systemClock } from "../kernel/clock.ts";
-import { startRealEngine, type RealEngine } from "../up/real-engine.ts";
+import { startRealEngine, type RealEngine } from "./real-engine.ts";
 
 export interface RealLlamaOptions {
   readonly slots: number;

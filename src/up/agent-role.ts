@@ -1,5 +1,4 @@
 import { hostname } from "node:os";
-import { fileURLToPath } from "node:url";
 import { Agent, agentFolder } from "../agent/agent.ts";
 import { readArgs, readRoleFlags, ROLE_OPTIONS, splitList, usageError, type RoleFlags } from "../cli/args.ts";
 import { EXIT, type Command } from "../cli/cli-io.ts";
@@ -10,10 +9,8 @@ import { untilAborted } from "../kernel/deadline.ts";
 import { hasErrorCode, messageOf } from "../kernel/errors.ts";
 import { systemRandom } from "../kernel/random.ts";
 import { Secret } from "../kernel/secret.ts";
-import type { ProcessPorts } from "./process-ports.ts";
+import { PROGRAM, type ProcessPorts } from "./process-ports.ts";
 import { loadWithoutGateway, openLog, tellWarnings } from "./role-start.ts";
-
-const PROGRAM = fileURLToPath(new URL("../../bin/yardmaster", import.meta.url));
 
 const HELP = `usage: yardmaster agent [options]
 

@@ -11,14 +11,19 @@ export const gatewayRole = (ports: () => ProcessPorts): Command => ({
     serveGateway(
       {
         flags: parseRoleArgs(args),
-        extend: (config) => config,
         standIn: false,
-        sessionKeys: [],
-        onReady: (gateway, config) =>
-          io.out(
-            `yardmaster gateway ready listen=${gateway.address} coordination=${config.coordination} version=${ports().version}\n`,
-          ),
-        onStopped: () => Promise.resolve(),
+        beside: () =>
+          Promise.resolve({
+            extend: (config) => config,
+            sessionKeys: [],
+            onReady: (gateway, config) =>
+              io.out(
+                `yardmaster gateway ready listen=${gateway.address} coordination=${config.coordination} version=${ports().version}\n`,
+              ),
+            onConfig: () => {},
+            onReload: () => {},
+            stop: () => Promise.resolve(),
+          }),
       },
       ports(),
     ),

@@ -12,17 +12,29 @@ import { systemRandom } from "../kernel/random.ts";
 import type { ProcessPorts } from "./process-ports.ts";
 import { openLog, tellWarnings } from "./role-start.ts";
 
-export interface ServeOptions {
-  readonly flags: RoleFlags;
-  /** Adds to what the file says, such as the demonstration engine of `up`. */
+type Valid = Extract<LoadedConfig, { kind: "valid" }>;
+
+/** What runs beside the gateway in the same process, and what it adds to it. */
+export interface Beside {
+  /** Adds to what the file says. */
   readonly extend: (config: GatewayConfig) => GatewayConfig;
-  /** Whether that serves requests where the file names no upstream. */
-  readonly standIn: boolean;
   readonly sessionKeys: GatewayConfig["auth"]["keys"];
   /** Called once when the gateway can serve. */
-  readonly onReady: (gateway: Gateway, config: GatewayConfig) => void;
-  /** Ends what was started beside the gateway. */
-  readonly onStopped: () => Promise<void>;
+  readonly onReady: (gateway: Gateway, config: GatewayConfig) => void | Promise<void>;
+  /** A new valid file. */
+  readonly onConfig: (loaded: Valid) => void;
+  /** SIGHUP. */
+  readonly onReload: () => void;
+  /** Ends it; the gateway has ended, or has not come to start. */
+  readonly stop: () => Promise<void>;
+}
+
+export interface ServeOptions {
+  readonly flags: RoleFlags;
+  /** Whether something serves requests where the file names no upstream. */
+  readonly standIn: boolean;
+  /** Starts what runs beside the gateway, before it. */
+  readonly beside: (loaded: Valid) => Promise<Beside>;
 }
 
 /** Runs a gateway from its configuration file until the process is told to stop. Returns the exit code. */
@@ -38,22 +50,22 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
   }
   const log = openLog(flags, io);
   tellWarnings(log, loaded.warnings);
-  let current = options.extend(loaded.config);
+  let beside: Beside | undefined;
+  let current: GatewayConfig;
   let gateway: Gateway;
   try {
-    gateway = await Gateway.start({
-      config: current,
-      clock: io.clock,
-      random: systemRandom,
-      log,
-      version: ports.version,
-      sessionKeys: options.sessionKeys,
-    });
+    beside = await options.beside(loaded);
+    current = beside.extend(loaded.config);
+    const { sessionKeys } = beside;
+    const common = { clock: io.clock, random: systemRandom, log, version: ports.version };
+    gateway = await Gateway.start({ ...common, config: current, sessionKeys });
   } catch (error) {
     log.error("gateway.start_failed", { message: messageOf(error) });
+    await beside?.stop();
     log.flush();
     return EXIT.failed;
   }
+  const { extend, onConfig, onReload, onReady, stop } = beside;
   const watching = watchConfig({
     path: flags.configPath,
     clock: io.clock,
@@ -62,7 +74,7 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
     signal: ports.stop,
     onValid: (next) => {
       tellWarnings(log, next.warnings);
-      const settled = settleReload(current, options.extend(next.config));
+      const settled = settleReload(current, extend(next.config));
       if (settled.kind === "refused") {
         gateway.refuseConfig(settled.message);
         return;
@@ -70,14 +82,18 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
       for (const key of settled.waiting) log.warn("config.needs_restart", { key });
       current = settled.config;
       gateway.applyConfig(settled.config);
+      onConfig(next);
     },
     onInvalid: (problems) => gateway.refuseConfig(formatProblemsInLine(problems)),
   });
-  ports.onReload(() => watching.reload());
-  options.onReady(gateway, current);
+  ports.onReload(() => {
+    watching.reload();
+    onReload();
+  });
+  await onReady(gateway, current);
   await untilAborted(ports.stop);
   await gateway.stop(ports.hurry);
-  await options.onStopped();
+  await stop();
   log.flush();
   return EXIT.done;
 }

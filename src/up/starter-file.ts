@@ -1,7 +1,14 @@
 import { writeFile } from "node:fs/promises";
+import { stringify } from "yaml";
 import { hasSystemCode } from "../kernel/errors.ts";
 
-const STARTER = `# Yardmaster's configuration. Every key with its meaning: docs/reference/config.md.
+/** Programs of engines that were set up for this first run. */
+export type StarterPrograms = Readonly<Record<string, readonly string[]>>;
+
+const starter = (
+  catalog: string,
+  programs: StarterPrograms,
+): string => `# Yardmaster's configuration. Every key with its meaning: docs/reference/config.md.
 # Check it with \`yardmaster config check yardmaster.yaml\`; a running gateway takes over a valid change by itself.
 
 listen: 127.0.0.1:8200
@@ -13,8 +20,11 @@ auth:
   # and put the lines that it prints here.
   keys: []
 
-# Without an upstream, \`yardmaster up\` looks for an engine on this machine, and simulates one if there is none.
-# To put your own engine here, put these lines, without their marks, in the place of \`upstreams: []\`:
+# Models that are placed, started and kept running on this machine and on others:
+control:
+  catalog: { file: ${catalog} }
+${Object.keys(programs).length === 0 ? "" : `\n${stringify({ agent: { programs } }, { lineWidth: 0 })}`}
+# Engines that you run yourself. To put one here, put these lines, without their marks, in the place of \`upstreams: []\`:
 #
 # upstreams:
 #   - id: my-vllm
@@ -27,9 +37,9 @@ upstreams: []
 `;
 
 /** Writes a first configuration where there is none; false when there is one already. */
-export async function writeStarterFile(path: string): Promise<boolean> {
+export async function writeStarterFile(path: string, catalog: string, programs: StarterPrograms): Promise<boolean> {
   try {
-    await writeFile(path, STARTER, { flag: "wx", mode: 0o600 });
+    await writeFile(path, starter(catalog, programs), { flag: "wx", mode: 0o600 });
     return true;
   } catch (error) {
     if (hasSystemCode(error, "EEXIST")) return false;

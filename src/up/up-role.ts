@@ -1,35 +1,58 @@
-import { resolve } from "node:path";
-import { readArgs, readRoleFlags, ROLE_OPTIONS, ROLE_OPTIONS_HELP } from "../cli/args.ts";
+import { existsSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { readArgs, readRoleFlags, ROLE_OPTIONS, ROLE_OPTIONS_HELP, usageError, type RoleFlags } from "../cli/args.ts";
 import { EXIT, type Command } from "../cli/cli-io.ts";
+import { loadCatalogFile } from "../config/load-catalog.ts";
+import type { LoadedConfig } from "../config/load-config.ts";
 import { upstreamConfig } from "../contract/config-schema.ts";
-import type { EngineName, GatewayConfig } from "../contract/gateway-config.ts";
+import { CONTROL_LISTEN } from "../contract/control-schema.ts";
+import type { GatewayConfig } from "../contract/gateway-config.ts";
+import { parseListen } from "../contract/listen-address.ts";
 import { resolveUpstream } from "../contract/resolve-config.ts";
-import { startSimEngine } from "../sim-engine/sim-engine.ts";
-import { findEngines } from "./find-engines.ts";
+import type { Gateway } from "../gateway/gateway.ts";
+import type { BatchedLogger } from "../kernel/log.ts";
+import { findEngines, type FoundEngine } from "./find-engines.ts";
+import { LLAMA_LAUNCHER, setUpLlama } from "./llama-setup.ts";
+import { LocalCluster } from "./local-cluster.ts";
 import type { ProcessPorts } from "./process-ports.ts";
-import { startRealEngine } from "./real-engine.ts";
-import { serveGateway } from "./serve-gateway.ts";
-import { makeSessionKey, removeOperatorKey, writeOperatorKey, type SessionKey } from "./session-keys.ts";
-import { writeStarterFile } from "./starter-file.ts";
+import { openLog } from "./role-start.ts";
+import { serveGateway, type Beside } from "./serve-gateway.ts";
+import {
+  makeSessionKey,
+  removeAddresses,
+  removeOperatorKey,
+  writeAddresses,
+  writeOperatorKey,
+} from "./session-keys.ts";
+import { startStandIn, type StandIn } from "./stand-in.ts";
+import { placeStarterCatalog, type RealModel } from "./starter-catalog.ts";
+import { writeStarterFile, type StarterPrograms } from "./starter-file.ts";
+import { renderWelcome } from "./welcome.ts";
 
-const SIM = { model: "sim-model", slots: 8, prefillTps: 5_000, decodeTps: 50, seed: 1 } as const;
-const REAL = { model: "smollm2-135m", slots: 2, contextTokens: 4_096, threads: 2 } as const;
-
-/** What serves requests while the file names no upstream, and the words for it. */
-interface Demo {
-  readonly upstreams: GatewayConfig["upstreams"];
-  readonly model: string;
-  readonly told: string;
-  readonly close: () => Promise<void>;
-}
+const REAL = { name: "smollm2-135m", slots: 2, contextTokens: 4_096, threads: 2 } as const;
+const CATALOG = "catalog.yaml";
+/** Catalog and node are known in a moment; a start does not hang on them. */
+const CATALOG_MS_MAX = 3_000;
+const CATALOG_LOOK_MS = 10;
 
 const HELP = `usage: yardmaster up [options]
 
-Everything on this machine in one process. Without a configuration file it writes a first one; without an upstream in it,
-it takes an engine that runs here, or simulates one.
+Everything on this machine in one process: gateway, control plane and agent. Without a configuration file it writes a first one,
+and without a catalog a first catalog; without an upstream in the file it takes an engine that runs here, too. Ctrl-C stops the
+engines that it started.
 
-${ROLE_OPTIONS_HELP}  --real-engine           set up (once) and start a small real engine: llama.cpp with a 135M chat model
+${ROLE_OPTIONS_HELP}  --control-listen HOST:PORT
+                          address of the control plane, over the file's (default 127.0.0.1:8300; a free port where --listen
+                          asks for one)
+  --real-engine           set up (once) a small real engine: llama.cpp with a 135M chat model
 `;
+
+interface UpFlags extends RoleFlags {
+  readonly controlListen: string | undefined;
+  readonly real: boolean;
+  /** What the control plane and the agent tell of their everyday work is shown on request alone. */
+  readonly quiet: boolean;
+}
 
 export const upRole = (ports: () => ProcessPorts): Command => ({
   words: ["up"],
@@ -38,133 +61,196 @@ export const upRole = (ports: () => ProcessPorts): Command => ({
   run: async (args) => {
     const { values, given } = readArgs(
       args,
-      { ...ROLE_OPTIONS, "real-engine": { type: "boolean", default: false } },
+      { ...ROLE_OPTIONS, "control-listen": { type: "string" }, "real-engine": { type: "boolean", default: false } },
       { names: [] },
     );
-    return runUp(readRoleFlags(values, given), values["real-engine"], ports());
+    const controlListen = values["control-listen"];
+    if (controlListen !== undefined && parseListen(controlListen) === undefined)
+      throw usageError("--control-listen: use HOST:PORT, such as 127.0.0.1:8300");
+    const flags = readRoleFlags(values, given);
+    return runUp({ ...flags, controlListen, real: values["real-engine"], quiet: !given.has("log-level") }, ports());
   },
 });
 
-async function runUp(flags: ReturnType<typeof readRoleFlags>, real: boolean, ports: ProcessPorts): Promise<number> {
-  const { io } = ports;
-  const fresh = flags.configGiven ? false : await writeStarterFile(flags.configPath);
-  const demo = await startDemo(real, ports);
-  if (demo === null) return EXIT.failed;
-  const client = makeSessionKey("one-time", "client");
-  const operator = makeSessionKey("local-operator", "admin");
-  let dataDir: string | undefined;
-  const code = await serveGateway(
-    {
-      flags,
-      extend: (config) => (config.upstreams.length === 0 ? { ...config, upstreams: demo.upstreams } : config),
-      standIn: true,
-      sessionKeys: [client.key, operator.key],
-      onReady: (gateway, config) => {
-        io.out(`yardmaster up ready listen=${gateway.address} board=none version=${ports.version}\n`);
-        dataDir = config.dataDir;
-        void writeOperatorKey(config.dataDir, operator.secret);
-        io.out(welcome(gateway.address, config, demo, client, { path: resolve(flags.configPath), fresh }));
-      },
-      onStopped: demo.close,
-    },
-    ports,
-  );
-  // A start that failed has not called `onStopped`; closing twice does no harm.
-  await demo.close();
-  if (dataDir !== undefined) await removeOperatorKey(dataDir);
-  return code;
+/** A small real engine that was set up here. */
+interface Real {
+  readonly model: RealModel;
+  readonly programs: StarterPrograms;
 }
 
-async function startDemo(real: boolean, ports: ProcessPorts): Promise<Demo | null> {
-  const { io } = ports;
-  if (real) return startRealDemo(ports);
-  const [found] = await findEngines(io.clock);
-  const model = found?.models[0];
-  if (found !== undefined && model !== undefined) {
-    return {
-      upstreams: [demoUpstream("found", found.engine, found.models, 4, found.url)],
-      model,
-      told: `a real engine was found: ${found.engine} at ${found.url}, serving ${model}`,
-      close: () => Promise.resolve(),
-    };
-  }
-  const sim = await startSimEngine({
-    models: [SIM.model],
-    dialect: "vllm",
-    slots: SIM.slots,
-    prefillTps: SIM.prefillTps,
-    decodeTps: SIM.decodeTps,
-    seed: SIM.seed,
-    clock: io.clock,
-  });
-  return {
-    upstreams: [demoUpstream("demo", "vllm", [SIM.model], SIM.slots, sim.url)],
-    model: SIM.model,
-    told: `no real engine was found, so one is SIMULATED at ${sim.url} (its words mean nothing); with --real-engine a small real one is set up`,
-    close: () => sim.close(),
-  };
+async function runUp(flags: UpFlags, ports: ProcessPorts): Promise<number> {
+  if (flags.real && !ports.hasAgents)
+    throw usageError("--real-engine: an agent starts the engine, and agents need Linux");
+  const real = flags.real ? await setUpReal(ports) : null;
+  if (flags.real && real === null) return EXIT.failed;
+  const fresh = flags.configGiven ? false : await writeStarterFile(flags.configPath, CATALOG, real?.programs ?? {});
+  const up = new Up({ flags, ports, real, fresh });
+  return serveGateway({ flags, standIn: true, beside: (loaded) => up.start(loaded) }, ports);
 }
 
-async function startRealDemo(ports: ProcessPorts): Promise<Demo | null> {
-  const { io } = ports;
-  const outcome = await startRealEngine(
-    {
-      clock: io.clock,
-      slots: REAL.slots,
-      contextTokens: REAL.contextTokens,
-      threads: REAL.threads,
-      modelName: REAL.model,
-      onProgress: (line) => io.err(`real engine: ${line}\n`),
-    },
-    ports.stop,
-  );
-  if (outcome.kind === "unavailable") {
-    io.err(`yardmaster up: the real engine can't be had here: ${outcome.why}\n`);
+async function setUpReal({ io, stop }: ProcessPorts): Promise<Real | null> {
+  const onProgress = (line: string): void => io.err(`real engine: ${line}\n`);
+  const setup = await setUpLlama({ onProgress }, stop);
+  if (setup.kind === "unavailable") {
+    io.err(`yardmaster up: the real engine can't be had here: ${setup.why}\n`);
     return null;
   }
-  const { engine } = outcome;
+  const { folder } = setup;
   return {
-    upstreams: [demoUpstream("real", "llama.cpp", [engine.modelName], REAL.slots, engine.url)],
-    model: engine.modelName,
-    told: `a real engine runs: llama.cpp at ${engine.url} (process ${engine.pid}), serving ${engine.modelName}`,
-    close: () => engine.close(),
+    model: { ...REAL, file: join(folder, "model.gguf") },
+    programs: { "llama.cpp": [join(folder, "python"), LLAMA_LAUNCHER] },
   };
 }
 
-const demoUpstream = (
-  id: string,
-  engine: EngineName,
-  models: readonly string[],
-  slots: number,
-  url: string,
-): GatewayConfig["upstreams"][number] =>
-  resolveUpstream(upstreamConfig.parse({ id, engine, models, slots, endpoints: [{ url }] }), {});
+type Valid = Extract<LoadedConfig, { kind: "valid" }>;
 
-function welcome(
-  address: string,
-  config: GatewayConfig,
-  demo: Demo,
-  client: SessionKey,
-  file: { path: string; fresh: boolean },
-): string {
-  const shown = config.upstreams.find((upstream) => upstream.models.length > 0 && upstream.kind === "openai");
-  const model = config.upstreams === demo.upstreams ? demo.model : (shown?.models[0] ?? "MODEL");
-  const engines =
-    config.upstreams === demo.upstreams
-      ? demo.told
-      : config.upstreams.map((upstream) => `${upstream.id} (${upstream.endpoints.length} endpoints)`).join(", ");
-  const body = JSON.stringify({ model, stream: true, messages: [{ role: "user", content: "Say hello." }] });
-  return `
-  gateway   http://${address}/v1 (OpenAI-compatible), in this process
-  engine    ${engines}
-  key       ${client.secret.reveal()}
-            (one-time: it ends with this process; \`bin/yardmaster key new --id NAME\` makes a lasting one)
-  config    ${file.path}${file.fresh ? " (written just now)" : ""}
-            To add your engine, edit \`upstreams\` there; a valid change is taken over at once.
-  try it
-
-curl -N http://${address}/v1/chat/completions -H "Authorization: Bearer ${client.secret.reveal()}" -H "Content-Type: application/json" -d '${body.replaceAll("'", "'\\''")}'
-
-  Ctrl-C drains and stops.
-`;
+interface UpOptions {
+  readonly flags: UpFlags;
+  readonly ports: ProcessPorts;
+  readonly real: Real | null;
+  /** The configuration was written just now. */
+  readonly fresh: boolean;
 }
+
+interface CatalogPlace {
+  readonly path: string;
+  readonly fresh: boolean;
+}
+
+/** What `up` has beside its gateway, and what it tells of all. */
+class Up {
+  readonly #options: UpOptions;
+  readonly #client = makeSessionKey("one-time", "client");
+  readonly #operator = makeSessionKey("local-operator", "admin");
+  #found: FoundEngine | null = null;
+  #standIn: StandIn | null = null;
+  #catalog: CatalogPlace | null = null;
+
+  constructor(options: UpOptions) {
+    this.#options = options;
+  }
+
+  async start(loaded: Valid): Promise<Beside> {
+    const { flags, ports, real } = this.#options;
+    const { io, version } = ports;
+    const alone = loaded.config.upstreams.length === 0;
+    this.#found = alone && real === null ? ((await findEngines(io.clock))[0] ?? null) : null;
+    const nothing = alone && this.#found === null;
+    this.#catalog = await this.#placeCatalog(loaded, nothing && ports.hasAgents);
+    if (nothing && !ports.hasAgents) this.#standIn = await startStandIn(io.clock);
+    const log = flags.quiet ? quietLog(flags, io) : openLog(flags, io);
+    const cluster = await LocalCluster.start({
+      loaded,
+      listen: flags.controlListen ?? freePort(flags, loaded),
+      catalogFile: this.#catalog?.path ?? null,
+      withAgent: ports.hasAgents,
+      programs: real?.programs ?? {},
+      operator: this.#operator,
+      io,
+      log,
+      version,
+    });
+    const { dataDir } = loaded.config;
+    return {
+      sessionKeys: [this.#client.key, this.#operator.key],
+      extend: (config) => this.#extend(config, cluster),
+      onReady: async (gateway, config) => {
+        const model = await this.#modelToTry(gateway, config);
+        io.out(`yardmaster up ready listen=${gateway.address} board=none version=${version}\n`);
+        await writeOperatorKey(dataDir, this.#operator.secret);
+        await writeAddresses(dataDir, { gateway: `http://${gateway.address}`, control: `http://${cluster.address}` });
+        io.out(await this.#welcome(gateway, config, cluster, model));
+      },
+      onConfig: ({ config }) => cluster.applyAuth(config.auth),
+      onReload: () => cluster.reload(),
+      stop: async () => {
+        await cluster.stop(ports.hurry);
+        await this.#standIn?.close();
+        await Promise.all([removeOperatorKey(dataDir), removeAddresses(dataDir)]);
+        log.flush();
+      },
+    };
+  }
+
+  #extend(config: GatewayConfig, cluster: LocalCluster): GatewayConfig {
+    const own = this.#standIn?.upstream ?? (this.#found === null ? null : foundUpstream(this.#found));
+    const upstreams = config.upstreams.length > 0 || own === null ? config.upstreams : [own];
+    return { ...config, upstreams, feed: config.feed ?? cluster.feed };
+  }
+
+  /** Where the catalog is. A first one is written where there is none and nothing else would answer. */
+  async #placeCatalog({ file }: Valid, wanted: boolean): Promise<CatalogPlace | null> {
+    const { flags, real } = this.#options;
+    const named = file.control?.catalog.file;
+    const path = named ?? join(dirname(flags.configPath), CATALOG);
+    if (wanted && (await placeStarterCatalog(path, real?.model ?? null))) return { path, fresh: true };
+    return named === undefined && !existsSync(path) ? null : { path, fresh: false };
+  }
+
+  /** What the line to try asks for. One of the catalog is waited for until it can be asked for. */
+  async #modelToTry(gateway: Gateway, config: GatewayConfig): Promise<string> {
+    const { real, ports } = this.#options;
+    const own = config.upstreams.find(
+      ({ models, kind, catalog }) => models.length > 0 && kind === "openai" && catalog === null,
+    );
+    const [first] = await this.#catalogModels();
+    const named = real === null ? own?.models[0] : undefined;
+    if (named !== undefined) return named;
+    const model = real?.model.name ?? first;
+    if (model === undefined) return "MODEL";
+    const { clock } = ports.io;
+    const end = clock.mono() + CATALOG_MS_MAX;
+    while (!gateway.takes(model) && clock.mono() < end && !ports.stop.aborted)
+      await clock.sleep(CATALOG_LOOK_MS, ports.stop).catch(() => {});
+    return model;
+  }
+
+  async #catalogModels(): Promise<readonly string[]> {
+    if (this.#catalog === null) return [];
+    const loaded = await loadCatalogFile(this.#catalog.path);
+    return loaded.kind === "valid" ? loaded.data.models.map(({ name }) => name) : [];
+  }
+
+  async #welcome(gateway: Gateway, config: GatewayConfig, cluster: LocalCluster, model: string): Promise<string> {
+    const { flags, fresh } = this.#options;
+    const catalog = this.#catalog;
+    return renderWelcome({
+      gateway: gateway.address,
+      control: cluster.address,
+      engine: this.#engines(config, await this.#catalogModels()),
+      model,
+      key: this.#client.secret,
+      config: { path: resolve(flags.configPath), fresh },
+      catalog: catalog === null ? null : { ...catalog, path: resolve(catalog.path) },
+    });
+  }
+
+  #engines(config: GatewayConfig, models: readonly string[]): string {
+    const { real } = this.#options;
+    const found = this.#found;
+    const named = config.upstreams.map(({ id, endpoints }) => `${id} (${endpoints.length} endpoints)`);
+    if (real !== null) return `a real engine is started: llama.cpp, serving ${real.model.name}`;
+    if (found !== null)
+      return `a real engine was found: ${found.engine} at ${found.url}, serving ${found.models.join(", ")}`;
+    if (this.#standIn !== null)
+      return `agents need Linux, so ${this.#standIn.model} is SIMULATED in this process (its words mean nothing)`;
+    if (this.#catalog?.fresh === true)
+      return `no real engine was found, so ${models.join(", ")} is SIMULATED (its words mean nothing); with --real-engine a small real one is set up`;
+    const ofCatalog = models.length === 0 ? [] : [`of the catalog: ${models.join(", ")}`];
+    return [...named, ...ofCatalog].join(", ") || "none: name one in the configuration or the catalog";
+  }
+}
+
+/** Where everything else takes free ports, the control plane does. */
+function freePort({ listen }: RoleFlags, { file }: Valid): string | undefined {
+  const wanted = listen === undefined ? undefined : parseListen(listen);
+  const named = file.control !== undefined && file.control.listen !== CONTROL_LISTEN;
+  return wanted?.port === 0 && !named ? "127.0.0.1:0" : undefined;
+}
+
+/** A start is not covered by what is told of it; what goes wrong is told all the same. */
+const quietLog = (flags: RoleFlags, io: ProcessPorts["io"]): BatchedLogger =>
+  openLog({ ...flags, logLevel: "warn" }, io);
+
+const foundUpstream = ({ engine, models, url }: FoundEngine): GatewayConfig["upstreams"][number] =>
+  resolveUpstream(upstreamConfig.parse({ id: "found", engine, models, slots: 4, endpoints: [{ url }] }), {});

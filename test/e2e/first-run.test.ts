@@ -8,6 +8,7 @@ import { test } from "node:test";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { anEngine } from "./support/an-engine.ts";
 import { aTask, startCall } from "./support/calls.ts";
+import type { HealthPage } from "./support/health.ts";
 import { configText, programFolder, reach, runProgram, RunningProgram } from "./support/program.ts";
 
 // What a newcomer sees: `up` in an empty folder, the line that it prints, and what it leaves behind.
@@ -27,9 +28,26 @@ function shell(
   });
 }
 
+/** Where the only replica runs, as its gateway shows it to an operator. */
+async function engineOf({ port, dataDir }: { readonly port: number; readonly dataDir: string }): Promise<string> {
+  const key = readFileSync(join(dataDir, "operator.key"), "utf8").trim();
+  const answer = await fetch(`http://127.0.0.1:${port}/health`, { headers: { authorization: `Bearer ${key}` } });
+  const page = (await answer.json()) as HealthPage;
+  return page.upstreams[0]?.endpoints[0]?.url ?? assert.fail("no engine");
+}
+
 const curlLine = (out: string): string => /^curl .*$/m.exec(out)?.[0] ?? assert.fail(`no curl line in: ${out}`);
 
-test("up in an empty folder writes a first configuration, says that its engine is simulated, prints a line that gives an answer when it is pasted into a shell, and ends with 0 on Ctrl-C", async () => {
+const ctl = (words: string): string => `"${join(ROOT, "bin/yardmaster")}" ctl ${words}`;
+
+/** Whether something listens there. */
+const isOpen = (url: string): Promise<boolean> =>
+  fetch(`${url}/health`).then(
+    (answer) => answer.text().then(() => true),
+    () => false,
+  );
+
+test("up in an empty folder writes a first configuration and a first catalog, says that its engine is simulated, prints a line that gives an answer when it is pasted into a shell, is found by ctl, and ends with 0 and without its engine on Ctrl-C", async () => {
   await using folder = await programFolder();
   await using program = runProgram(UP, { cwd: folder.path });
   const port = await program.ready();
@@ -41,7 +59,9 @@ test("up in an empty folder writes a first configuration, says that its engine i
   assert.match(program.out, /SIMULATED/);
   assert.doesNotMatch(program.err, /WARN|ERROR/);
   assert.match(program.out, new RegExp(`config +${folder.config}.*written just now`));
-  assert.equal(statSync(folder.config).mode & 0o777, 0o600);
+  assert.match(program.out, new RegExp(`catalog +${join(folder.path, "catalog.yaml")}.*written just now`));
+  for (const file of [folder.config, join(folder.path, "catalog.yaml")])
+    assert.equal(statSync(file).mode & 0o777, 0o600);
 
   const answered = await shell(curlLine(program.out), folder.path);
   assert.equal(answered.code, 0, answered.err);
@@ -59,19 +79,14 @@ test("up in an empty folder writes a first configuration, says that its engine i
   assert.ok(key.length > 40);
   for (const kept of [folder.config, join(folder.path, "data/operator.key")])
     assert.ok(!readFileSync(kept, "utf8").includes(key), `${kept} holds the one-time key`);
-  const operator = await eventually(
-    "the operator's key",
-    () => existsSync(join(folder.path, "data/operator.key")),
-    (there) => there,
-  );
-  assert.ok(operator);
   assert.equal(statSync(join(folder.path, "data/operator.key")).mode & 0o077, 0);
-  const audit = await shell(
-    `"${join(ROOT, "bin/yardmaster")}" ctl audit query --url http://127.0.0.1:${port} --json`,
-    folder.path,
-  );
+  const audit = await shell(ctl("audit query --json"), folder.path);
   assert.equal(audit.code, 0, audit.err);
   assert.match(audit.out, /"outcome":"ok"/);
+  const replicas = await shell(ctl("replicas"), folder.path);
+  assert.match(replicas.out, /sim-model +sim +ready/, replicas.err);
+  const engine = await engineOf({ port, dataDir: join(folder.path, "data") });
+  assert.equal(await isOpen(engine), true);
 
   const running = startCall(
     { ...reach(port), keys: { ...reach(port).keys, client: key } },
@@ -83,6 +98,10 @@ test("up in an empty folder writes a first configuration, says that its engine i
   assert.deepEqual([last.whole, last.text.endsWith("data: [DONE]\n\n")], [true, true]);
   const ended = await program.end();
   assert.deepEqual([ended.code, ended.signal], [0, null]);
+  assert.doesNotMatch(ended.err, /WARN|ERROR/);
+  assert.equal(await isOpen(engine), false);
+  for (const left of ["operator.key", "addresses.json"])
+    assert.equal(existsSync(join(folder.path, "data", left)), false);
 
   const written = readFileSync(folder.config, "utf8");
   writeFileSync(folder.config, `${written}# mine\n`);
@@ -91,6 +110,9 @@ test("up in an empty folder writes a first configuration, says that its engine i
   await second.said(/Ctrl-C drains and stops/);
   assert.equal(readFileSync(folder.config, "utf8"), `${written}# mine\n`);
   assert.doesNotMatch(second.out, /written just now/);
+  // It is a start like the first, not one after a failure.
+  assert.match((await shell(ctl("models"), folder.path)).out, /sim-model/);
+  assert.doesNotMatch((await shell(ctl("status"), folder.path)).out, /failed/);
   const nextKey = /Bearer (\S+?)"/.exec(second.out)?.[1] ?? "";
   assert.notEqual(nextKey, key);
   const stale = await shell(curlLine(second.out).replace(nextKey, key), folder.path);
@@ -130,7 +152,7 @@ test("with upstreams in the file the demonstration engine serves nothing, and th
   assert.equal(other.status, 404);
 });
 
-test("an upstream that is written into the file while up runs takes the demonstration engine's place without a restart", async () => {
+test("while up runs, an upstream that is written into the file and a model that is written into the catalog are served without a restart, beside what was there", async () => {
   await using engine = await anEngine({ models: ["my-model"], slots: 4 });
   await using folder = await programFolder({ upstreams: [] });
   await using program = runProgram(UP, { cwd: folder.path });
@@ -148,7 +170,19 @@ test("an upstream that is written into the file while up runs takes the demonstr
     (status) => status === 200,
     30_000,
   );
-  assert.equal((await startCall(reach(port), { body: aTask({}, { model: "sim-model" }) }).answer).status, 404);
+  const catalog = join(folder.path, "catalog.yaml");
+  const text = readFileSync(catalog, "utf8");
+  writeFileSync(
+    catalog,
+    text.replace(/^( {2}- name: )sim-model$/m, "$1other-model\n    profiles: [{engine: sim}]\n$1sim-model"),
+  );
+  for (const model of ["other-model", "sim-model"])
+    await eventually(
+      model,
+      async () => (await startCall(reach(port), { body: aTask({}, { model }) }).answer).status,
+      (status) => status === 200,
+      30_000,
+    );
 });
 
 test("a port that is taken, a configuration that is not there and one that is wrong end the start with one clear message and the right code", async () => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { after, before, test, type TestContext } from "node:test";
 import OpenAI from "openai";
 import { notRun, REAL_MODEL, startRealLlama, type RealLlama } from "../../src/testing/real-llama.ts";
-import type { RealEngine } from "../../src/up/real-engine.ts";
+import type { RealEngine } from "../../src/testing/real-engine.ts";
 import { onlyUpstream } from "../e2e/support/health.ts";
 import { call, startCall } from "../e2e/support/calls.ts";
 import { eventually } from "../../src/testing/wait-for.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { spawn, type ChildProcess, type ChildProcessByStdio } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Readable } from "node:stream";
@@ -14,7 +14,21 @@ const START_MS = 240_000;
 const ANSWER_MS = 60_000;
 const END_MS = 30_000;
 
-test("a newcomer's first run with a real engine: the printed command gets a streamed answer, and one Ctrl-C ends it all", async (t) => {
+/** Where the only replica runs, as its gateway shows it to an operator; "" before there is one. */
+async function engineOf(gateway: string, home: string): Promise<string> {
+  const key = await readFile(join(home, "data/operator.key"), "utf8");
+  const page = await fetch(`${gateway}/health`, { headers: { authorization: `Bearer ${key.trim()}` } });
+  const { upstreams } = (await page.json()) as { upstreams: { endpoints: { url: string }[] }[] };
+  return upstreams[0]?.endpoints[0]?.url ?? "";
+}
+
+const isOpen = (url: string): Promise<boolean> =>
+  fetch(`${url}/health`).then(
+    (answer) => answer.text().then(() => true),
+    () => false,
+  );
+
+test("a newcomer's first run with a real engine: the catalog that it writes has it started, the printed command gets a streamed answer, and one Ctrl-C ends it all", async (t) => {
   const home = await mkdtemp(join(tmpdir(), "yardmaster-up-"));
   const up = watch(
     spawn(PROGRAM, ["up", "--real-engine", "--listen", "127.0.0.1:0"], {
@@ -29,10 +43,9 @@ test("a newcomer's first run with a real engine: the printed command gets a stre
       notRun(t, missing);
       return;
     }
-    assert.match(up.out, /^yardmaster up ready listen=127\.0\.0\.1:\d+ board=none version=\S+\n/, up.err);
-    const engine = Number(/\(process (\d+)\)/.exec(up.out)?.[1]);
-    assert.ok(isAlive(engine));
-
+    const address = /^yardmaster up ready listen=(127\.0\.0\.1:\d+) board=none version=\S+\n/.exec(up.out)?.[1];
+    assert.ok(address !== undefined, up.err);
+    assert.match(up.out, /llama\.cpp, serving smollm2-135m/);
     const line = up.out.split("\n").find((text) => text.startsWith("curl "));
     assert.ok(line !== undefined, up.out);
     const curl = watch(spawn("/bin/sh", ["-c", `exec ${line}`], { stdio: ["ignore", "pipe", "pipe"] }));
@@ -43,11 +56,13 @@ test("a newcomer's first run with a real engine: the printed command gets a stre
     );
     curl.child.kill("SIGINT");
     assert.match(curl.out, /^data: .*"content":"[^"]/m, curl.err);
+    const engine = await engineOf(`http://${address}`, home);
+    assert.equal(await isOpen(engine), true);
 
     up.child.kill("SIGINT");
     await up.state.until("the end", () => up.exited, END_MS);
     assert.equal(up.child.exitCode, 0, up.err);
-    assert.equal(isAlive(engine), false);
+    assert.equal(await isOpen(engine), false);
   } finally {
     up.child.kill("SIGKILL");
     await rm(home, { recursive: true, force: true });
@@ -74,12 +89,4 @@ function watch(child: ChildProcessByStdio<null, Readable, Readable>): Program {
     program.state.changed();
   });
   return program;
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch {
-    return false;
-  }
 }

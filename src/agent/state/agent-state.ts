@@ -190,6 +190,11 @@ export class AgentState {
   }
 }
 
+/** What the node kept of its enrolment; null when it has never been enrolled. Throws CONFIG_INVALID on a file that can't be read. */
+export async function membershipOf(folder: string): Promise<Pick<Membership, "clusterId" | "nodeId"> | null> {
+  return readState(join(folder, "membership.json"), membership);
+}
+
 async function readState<T>(path: string, schema: z.ZodType<T>): Promise<T | null> {
   const text = await readIfThere(path);
   if (text === null) return null;

@@ -1,4 +1,4 @@
-import type { ReplicaDoc, ReplicaState, ShardFailure } from "../../contract/fleet.ts";
+import type { ReplicaDoc, ReplicaState, ShardFailure, ShardReport } from "../../contract/fleet.ts";
 import { sendForget, sendStart, sendStop } from "./commands.ts";
 import { noteFailure } from "./model-failures.ts";
 import { noteOutOfMemory } from "./memory-truth.ts";
@@ -14,7 +14,8 @@ import { aboutReplica, PLACING, type PassDraft } from "./pass-draft.ts";
  *   L2. Its cards stay held until it is seen gone. A start that was sent may still be on its way: before the node has told of
  *       it, `commandLifeMs` must pass too.
  *   L3. One shard's failure ends the replica: the others are stopped, and then it has failed.
- *   L4. Failures count for the model; lost nodes, restarted machines and starts that never arrived do not.
+ *   L4. Failures count for the model; lost nodes, restarted machines, engines that were stopped on the node itself and starts that
+ *       never arrived do not.
  */
 export function liveReplica(
   draft: PassDraft,
@@ -47,6 +48,17 @@ function runReplica(
   const failure = failureIn(sights);
   if (failure !== null) {
     failReplica(draft, doc, failure);
+    return;
+  }
+  const stopped = sights.findIndex((sight) => sight.kind === "reported" && wasStopped(sight.shard));
+  if (stopped >= 0) {
+    const { nodeId } = doc.shards[stopped]!;
+    const why = `it was stopped on node ${nodeId} itself`;
+    draft.event("replicaVanished", aboutReplica(doc, nodeId), why);
+    for (const [index, sight] of sights.entries())
+      if (sight.kind === "reported" && isGone(sight.shard))
+        sendForget(draft, doc.shards[index]!.nodeId, doc.id, sight.shard.generation);
+    abandon(draft, doc, sights, why);
     return;
   }
   const lost = sights.findIndex((sight) => sight.kind === "lost");
@@ -84,12 +96,15 @@ function portOf({ port }: ReplicaDoc, [head]: readonly ShardSight[]): number | n
 /** An engine that ends by itself has failed, however quietly it did so. */
 function failureIn(sights: readonly ShardSight[]): ShardFailure | null {
   for (const sight of sights) {
-    if (sight.kind !== "reported" || !isGone(sight.shard)) continue;
+    if (sight.kind !== "reported" || !isGone(sight.shard) || wasStopped(sight.shard)) continue;
     const { failure } = sight.shard;
     return failure ?? { kind: "exit", message: "ended unasked", signal: null, exitCode: null, lastLines: [] };
   }
   return null;
 }
+
+/** Nobody here asked for it, so the agent did: it was told to end with its engines. Ends by themselves are reported as failures. */
+const wasStopped = ({ state, failure }: ShardReport): boolean => state === "stopped" && failure === null;
 
 function vanishedAt(
   draft: PassDraft,

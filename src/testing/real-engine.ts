@@ -2,25 +2,17 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
-import { fileURLToPath } from "node:url";
 import type { Clock } from "../kernel/clock.ts";
+import { lastLines, LLAMA_LAUNCHER, type LlamaSetup, setUpLlama } from "../up/llama-setup.ts";
 
-// The real engine of a newcomer's first run and of the tests: llama.cpp's own HTTP server with a small chat model, as a
-// child process.
+// A real engine for tests: llama.cpp's own HTTP server with a small chat model, as a child process.
 // Invariants:
 //   E1. The engine never outlives this process, however it ends: it watches its standard input, a pipe held here.
-//   E2. A signal meant for this process (Ctrl-C in a terminal) does not reach the engine, which is in a session of its
-//       own: running answers can be drained first.
+//   E2. A signal meant for this process does not reach the engine, which is in a session of its own.
 
-const SETUP = fileURLToPath(new URL("../../test/real/setup-llama.sh", import.meta.url));
-const LAUNCHER = fileURLToPath(new URL("../../test/real/llama-server.py", import.meta.url));
 /** Loading the model takes under a second on an idle machine; far more only where the processors are taken. */
 const START_MS_MAX = 120_000;
 const HEALTH_POLL_MS = 50;
-const LAST_LINES_MAX = 8;
-
-const EXIT_NO_PYTHON = 3;
-const EXIT_NOT_TO_BE_HAD = 4;
 
 export interface RealEngineOptions {
   readonly clock: Clock;
@@ -52,12 +44,11 @@ export interface RealEngine extends AsyncDisposable {
 
 export type RealEngineOutcome =
   | { readonly kind: "running"; readonly engine: RealEngine }
-  /** It can't be had on this machine: no suitable Python, or the package index can't be reached. */
-  | { readonly kind: "unavailable"; readonly reason: "noPython" | "notToBeHad"; readonly why: string };
+  | Extract<LlamaSetup, { kind: "unavailable" }>;
 
 /** Sets the engine up on first use (127 MB), starts it and waits until it can serve. Throws when it is there but does not run. */
 export async function startRealEngine(options: RealEngineOptions, signal: AbortSignal): Promise<RealEngineOutcome> {
-  const setup = await setUp(options, signal);
+  const setup = await setUpLlama(options, signal);
   if (setup.kind === "unavailable") return setup;
   const engine = await launch(setup.folder, options, signal);
   try {
@@ -69,26 +60,8 @@ export async function startRealEngine(options: RealEngineOptions, signal: AbortS
   return { kind: "running", engine };
 }
 
-type SetupOutcome =
-  | { readonly kind: "ready"; readonly folder: string }
-  | Extract<RealEngineOutcome, { kind: "unavailable" }>;
-
-async function setUp(options: RealEngineOptions, signal: AbortSignal): Promise<SetupOutcome> {
-  const args = options.folder === undefined ? [SETUP] : [SETUP, options.folder];
-  const child = spawn("/bin/sh", args, { stdio: ["ignore", "pipe", "pipe"], signal });
-  const lines = lastLines(child.stderr, options.onProgress);
-  let folder = "";
-  child.stdout.setEncoding("utf8").on("data", (text: string) => (folder += text));
-  const [code] = await once(child, "close");
-  const why = lines.join("; ");
-  if (code === 0) return { kind: "ready", folder: folder.trim() };
-  if (code === EXIT_NO_PYTHON) return { kind: "unavailable", reason: "noPython", why };
-  if (code === EXIT_NOT_TO_BE_HAD) return { kind: "unavailable", reason: "notToBeHad", why };
-  throw new Error(`setting up the real engine failed with code ${String(code)}: ${why}`);
-}
-
 async function launch(folder: string, options: RealEngineOptions, signal: AbortSignal): Promise<RealEngine> {
-  const child = spawn(`${folder}/python`, [LAUNCHER, ...flags(folder, options)], {
+  const child = spawn(`${folder}/python`, [LLAMA_LAUNCHER, ...flags(folder, options)], {
     stdio: ["pipe", "pipe", "pipe"],
     detached: true,
   });
@@ -164,14 +137,4 @@ async function untilHealthy(engine: RealEngine, clock: Clock, signal: AbortSigna
     await clock.sleep(HEALTH_POLL_MS, signal);
   }
   throw new Error(`the real engine was not ready within ${START_MS_MAX} ms: ${last}`);
-}
-
-function lastLines(stream: Readable, onLine: (line: string) => void): string[] {
-  const lines: string[] = [];
-  createInterface({ input: stream }).on("line", (line) => {
-    lines.push(line);
-    if (lines.length > LAST_LINES_MAX) lines.shift();
-    onLine(line);
-  });
-  return lines;
 }

@@ -1,0 +1,43 @@
+import type { Secret } from "../kernel/secret.ts";
+
+/** What `up` tells a person once it can serve. */
+export interface Welcome {
+  /** HOST:PORT */
+  readonly gateway: string;
+  /** HOST:PORT */
+  readonly control: string;
+  /** What answers, in words. */
+  readonly engine: string;
+  /** What the ready line to try asks for. */
+  readonly model: string;
+  readonly key: Secret;
+  readonly config: { readonly path: string; readonly fresh: boolean };
+  /** Null: the control plane's store has the catalog. */
+  readonly catalog: { readonly path: string; readonly fresh: boolean } | null;
+}
+
+const writtenNow = (fresh: boolean): string => (fresh ? " (written just now)" : "");
+
+export function renderWelcome({ gateway, control, engine, model, key, config, catalog }: Welcome): string {
+  const body = JSON.stringify({ model, stream: true, messages: [{ role: "user", content: "Say hello." }] });
+  const catalogLines =
+    catalog === null
+      ? ""
+      : `  catalog   ${catalog.path}${writtenNow(catalog.fresh)}
+            Edit it, and models are started, changed and stopped at once.
+`;
+  return `
+  gateway   http://${gateway}/v1 (OpenAI-compatible), in this process
+  control   http://${control} (\`bin/yardmaster ctl status\` finds it, and its key), in this process
+  engine    ${engine}
+  key       ${key.reveal()}
+            (one-time: it ends with this process; \`bin/yardmaster key new --id NAME\` makes a lasting one)
+  config    ${config.path}${writtenNow(config.fresh)}
+            To add an engine that you run yourself, edit \`upstreams\` there; a valid change is taken over at once.
+${catalogLines}  try it
+
+curl -N http://${gateway}/v1/chat/completions -H "Authorization: Bearer ${key.reveal()}" -H "Content-Type: application/json" -d '${body.replaceAll("'", "'\\''")}'
+
+  Ctrl-C drains and stops, the engines that were started here too.
+`;
+}
