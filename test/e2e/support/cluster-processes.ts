@@ -249,9 +249,10 @@ export class ClusterProcesses implements AsyncDisposable {
     const all = [...this.gateways, ...this.nodes, ...this.controls];
     await Promise.all(all.map((process) => process[Symbol.asyncDispose]()));
     this.census[Symbol.dispose]();
+    // First, since nothing keeps this process alive while servers end.
+    await rm(this.folder, { recursive: true, force: true, maxRetries: 5 });
     await this.#redis?.close();
     await this.databases[Symbol.asyncDispose]();
-    await rm(this.folder, { recursive: true, force: true, maxRetries: 5 });
   }
 }
 
