@@ -198,8 +198,8 @@ export interface MemoryDoc {
 /** What is known of the cluster as a whole, under the id "cluster". */
 export interface ClusterDoc {
   /**
-   * Agents had obeyed this epoch and the store did not know it: it is an old copy, and nothing is stopped until an operator has
-   * looked at what runs.
+   * The store is an old copy, from this epoch or before: agents had obeyed it and the store did not know it, or the copy was made
+   * under it. Nothing is stopped until an operator has looked at what runs.
    */
   readonly restoredAbove: number | null;
 }

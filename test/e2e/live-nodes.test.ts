@@ -183,7 +183,13 @@ test("most of the fleet silent at once: no node is lost and nothing moves, howev
   await nothingChanges(world, before);
 });
 
-test("a store that was put back to an older copy stops nothing until an operator confirms, over restarts of the control plane; then the surplus goes [80.P7]", async () => {
+/** Ways back to an older store: a copy of its folder, and the backup that the program makes at each start. */
+const COPIES = ["a copy of the folder from an earlier term", "the program's own backup"] as const;
+for (const [index, way] of COPIES.entries())
+  test(`${way}: put back it stops nothing until an operator confirms, over restarts of the control plane; then the surplus goes [80.P7]`, () =>
+    putBack(index === 0));
+
+async function putBack(folder: boolean): Promise<void> {
   await using world = await LiveWorld.start(LONG_LOST);
   await world.addAgent("node-a");
   await world.apply(simModel("m"));
@@ -196,8 +202,14 @@ test("a store that was put back to an older copy stops nothing until an operator
   await world.untilReplicas("both", (list) => allReady(list, 2));
   const before = await settledEngines(world);
   await world.stopControl();
-  await rm(world.dataDir, { recursive: true });
-  await cp(copy, world.dataDir, { recursive: true });
+  const database = join(world.dataDir, "control.db");
+  if (folder) {
+    await rm(world.dataDir, { recursive: true });
+    await cp(copy, world.dataDir, { recursive: true });
+  } else {
+    for (const ending of ["", "-wal", "-shm"]) await rm(database + ending, { force: true });
+    await cp(`${database}.backup`, database);
+  }
   await world.startControl();
   const restored = async (): Promise<boolean> =>
     statusView.parse((await world.control.ask("GET", "/v1/status")).body).restored;
@@ -225,4 +237,4 @@ test("a store that was put back to an older copy stops nothing until an operator
     30_000,
   );
   assert.equal(kept.size, 2);
-});
+}

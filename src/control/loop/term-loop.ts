@@ -159,6 +159,8 @@ export class TermLoop {
   /** Null while it could not be written down that the store is an old copy (T5). */
   async #read(): Promise<TermDocs | null> {
     const docs = new TermDocs(await this.#ports.store.load());
+    const { restoredAbove } = docs.cluster;
+    if (restoredAbove !== null) this.#ports.log.warn("loop.storeRestored", { epoch_of_copy: restoredAbove });
     const { raisedAbove } = this.term;
     if (raisedAbove === null || docs.cluster.restoredAbove !== null) return docs;
     return (await this.#commit(docs, [restoredWrite(raisedAbove)], [])) === "ok" ? docs : null;

@@ -1,8 +1,9 @@
 import { closeSync, openSync, renameSync, rmSync } from "node:fs";
-import type { DatabaseSync, StatementSync } from "node:sqlite";
+import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { parentPort, workerData } from "node:worker_threads";
 import { assertNever } from "../../kernel/assert-never.ts";
 import { messageOf } from "../../kernel/errors.ts";
+import { markCopy } from "./mark-copy.ts";
 import type { SqlRow, Statement, Step, TransactionOutcome } from "./sql-driver.ts";
 import { openSqliteFile, sqliteCode } from "./sqlite-file.ts";
 import type { SqliteReply, SqliteRequest, SqliteWorkerData } from "./sqlite-messages.ts";
@@ -57,6 +58,12 @@ function backup(db: DatabaseSync, path: string): void {
   // It holds what the database holds.
   closeSync(openSync(fresh, "wx", 0o600));
   db.prepare("VACUUM INTO $1").run({ $1: fresh });
+  const copy = new DatabaseSync(fresh);
+  try {
+    markCopy(copy);
+  } finally {
+    copy.close();
+  }
   renameSync(fresh, path);
 }
 

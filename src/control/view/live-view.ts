@@ -117,7 +117,7 @@ export class LiveView implements ClusterView {
     return this.#ports.loop.act((docs) => {
       const { restoredAbove } = docs.cluster;
       if (restoredAbove === null) return undefined;
-      const why = `what runs was looked at: from now on it is as the catalog wants it (agents had obeyed epoch ${restoredAbove})`;
+      const why = `what runs was looked at: from now on it is as the catalog wants it (the store was a copy from epoch ${restoredAbove} or before)`;
       return { writes: [restoredWrite(null)], events: [controlEvent("restoredConfirmed", why, { by })] };
     });
   }

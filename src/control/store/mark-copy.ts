@@ -1,0 +1,18 @@
+import type { DatabaseSync } from "node:sqlite";
+import { CLUSTER_DOC_ID, type ClusterDoc } from "../../contract/fleet.ts";
+import { checksum } from "./checksum.ts";
+
+/**
+ * A backup says of itself that it is an old copy: whoever leads with it stops nothing until an operator has looked. By numbers alone a
+ * copy that was made under the term that agents still obey could not be told from the database itself.
+ */
+export function markCopy(db: DatabaseSync): void {
+  const lease = db.prepare("SELECT epoch FROM ym_lease WHERE id = 1").get();
+  // Nobody has led with it: nothing that it does not know can run.
+  if (lease === undefined) return;
+  const doc: ClusterDoc = { restoredAbove: Number(lease["epoch"]) };
+  const text = JSON.stringify(doc);
+  db.prepare(
+    "INSERT INTO ym_docs (kind, id, doc, sum) VALUES ('cluster', $1, $2, $3) ON CONFLICT (kind, id) DO UPDATE SET doc = $2, sum = $3",
+  ).run({ $1: CLUSTER_DOC_ID, $2: text, $3: checksum("cluster", CLUSTER_DOC_ID, text) });
+}
