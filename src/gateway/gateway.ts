@@ -359,14 +359,6 @@ export class Gateway {
     return upstream.start.kind === "waits" || upstream.endpoints.some(({ health }) => health === "healthy");
   }
 
-  /** The whole endpoint list of one upstream, as it should be from now on. */
-  applyEndpoints(upstreamId: string, endpoints: GatewayConfig["upstreams"][number]["endpoints"]): boolean {
-    const upstream = this.#registry.byId(upstreamId);
-    upstream?.applyEndpoints(endpoints);
-    this.#gpuHealth?.refresh();
-    return upstream !== undefined;
-  }
-
   /** All cards that the agent of a host reads now, each time it tells: what the control plane's feed calls. */
   applyGpuReadings(host: string, readings: readonly GpuReport[]): void {
     this.#gpuHealth?.applyReadings(host, readings);

@@ -134,7 +134,7 @@ test("a control plane that is silent, away, on standby, talks rubbish or has an 
   assert.doesNotMatch(world.logged(), /CANARY-rubbish/);
 });
 
-test("a gateway that starts with every control plane away serves what it was told last, from a file that only its owner can read; no key of an engine is shown anywhere [80.I8 40.C3]", async () => {
+test("a gateway that starts with every control plane away serves what it was told last, from a file that only its owner can read; no key of an engine is shown anywhere [80.C13 80.I8 40.C3]", async () => {
   await using world = await feedWorld();
   const engine = await world.engine(engineKey("r1"));
   const first = await world.gateway();
@@ -188,7 +188,7 @@ test("before any control plane has said what there is a gateway is not ready, an
   assert.equal((await call(gateway, { body: aTask({}, { model: "n" }) })).status, 404);
 });
 
-test("a change with a gap before it is not guessed at: everything is asked for again; one that fits is taken [40.C3]", async () => {
+test("a change with a gap before it is not guessed at: everything is asked for again; one that fits is taken [80.C14 40.C3]", async () => {
   await using world = await feedWorld({ models: [MODEL] });
   const [one, two] = [await world.engine(engineKey("r1")), await world.engine(engineKey("r2"))];
   const gateway = await world.gateway();

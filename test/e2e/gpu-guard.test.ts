@@ -212,13 +212,10 @@ test("a dry run counts and logs what it would take out, once, and takes out noth
   assert.ok(countOf(engines[0]) > 0);
 });
 
-test("endpoints that are pushed carry their cards, and what an agent reads about them needs no exporter [30.G2 30.T1]", async () => {
-  const at = await start({ sources: [], couple_xid: true });
-  const [hot, cool] = at.configOf({ upstreams: [twoEndpoints()] }).upstreams[0]!.endpoints;
-  at.gateway.applyEndpoints("u", [
-    { ...hot!, gpus: ["node-a/GPU-1"] },
-    { ...cool!, gpus: ["node-b/GPU-1b"] },
-  ]);
+test("endpoints name their cards as control planes do, by node and UUID, and what an agent reads about them needs no exporter [30.G2 30.T1]", async () => {
+  const cards = ["node-a/GPU-1", "node-b/GPU-1b"];
+  const endpoints = engines.map(({ url }, index) => ({ url, gpus: [cards[index] ?? ""] }));
+  const at = await start({ sources: [], couple_xid: true }, [{ ...twoEndpoints(), endpoints }]);
   at.gateway.applyGpuReadings("node-b", [aGpu("GPU-1b")]);
   at.gateway.applyGpuReadings("node-a", [aGpu("GPU-1", { temperatureC: 96 }), aGpu("GPU-2", { index: 1 })]);
   await untilGpus("the guard", at, (view) => guardedOf(view, "u").includes(idOf(engines[0])));

@@ -40,27 +40,8 @@ async function withGateway(
   }
 }
 
-/** Both ways in which a list of endpoints changes. */
-const WAYS: readonly {
-  readonly name: string;
-  readonly change: (gateway: TestGateway, urls: readonly string[], more?: Record<string, unknown>) => void;
-}[] = [
-  {
-    name: "by the upstream's whole list",
-    change: (gateway, urls, more) =>
-      assert.ok(
-        gateway.gateway.applyEndpoints(
-          "u",
-          gateway.configOf({ upstreams: [upstream(urls, more)] }).upstreams[0]?.endpoints ?? [],
-        ),
-      ),
-  },
-  {
-    name: "by a new configuration",
-    change: (gateway, urls, more) =>
-      gateway.gateway.applyConfig(gateway.configOf({ upstreams: [upstream(urls, more)] })),
-  },
-];
+const change = (gateway: TestGateway, urls: readonly string[], more?: Record<string, unknown>): void =>
+  gateway.gateway.applyConfig(gateway.configOf({ upstreams: [upstream(urls, more)] }));
 
 const healthOf = async (gateway: TestGateway) => await onlyUpstream(gateway);
 const endpointOf = async (gateway: TestGateway, url: string): Promise<ShownEndpoint | undefined> =>
@@ -68,66 +49,64 @@ const endpointOf = async (gateway: TestGateway, url: string): Promise<ShownEndpo
 const endsWhole = ({ status, whole, text }: CallAnswer): boolean =>
   status === 200 && whole && text.endsWith("data: [DONE]\n\n");
 
-for (const { name, change } of WAYS) {
-  test(`${name}: an endpoint that stays keeps its running calls, its slots and its open breaker, and one that comes is used [10.R6]`, async () => {
-    await using stays = await sim(1);
-    await using broken = await sim(2);
-    await using comes = await sim(3);
-    await using proxy = await FaultProxy.start({ clock: systemClock, target: { port: broken.port } });
-    const away = `http://127.0.0.1:${proxy.port}`;
-    await withGateway([upstream([stays.url, away], { health: "passive", slots: 3 })], async (gateway) => {
-      await proxy.down();
-      await eventually(
-        "the breaker opens",
-        async () => {
-          assert.equal((await call(gateway, { body: aTask() })).status, 200);
-          return (await endpointOf(gateway, away))?.breaker;
-        },
-        (breaker) => breaker === "open",
-      );
-      stays.resetLedger();
-      const running = [1, 2].map(() => startCall(gateway, { body: aTask({ tokens: 30, delayBetweenMs: 40 }) }));
-      for (const one of running) await one.received("data:");
-      change(gateway, [away, stays.url, comes.url], { health: "passive", slots: 3 });
-      const { in_use } = await healthOf(gateway);
-      const facts = Object.fromEntries(
-        (await shownEndpoints(gateway)).map((endpoint) => [endpoint.url, [endpoint.in_flight, endpoint.breaker]]),
-      );
-      assert.deepEqual(facts, { [away]: [0, "open"], [stays.url]: [2, "closed"], [comes.url]: [0, "closed"] });
-      assert.equal(in_use.interactive, 2);
-      const next = await call(gateway, { body: aTask({}, {}, "next") });
-      assert.equal(next.status, 200);
-      assert.equal(comes.ledger().finished, 1, "the one with nothing to do took it");
-      for (const one of running) assert.ok(endsWhole(await one.answer));
-      await eventually(
-        "all slots are back",
-        () => healthOf(gateway),
-        (health) => health.in_use.interactive === 0,
-      );
-      assert.equal(stays.ledger().concurrentPeak, 2);
-    });
+test("an endpoint that stays keeps its running calls, its slots and its open breaker, and one that comes is used [10.R6]", async () => {
+  await using stays = await sim(1);
+  await using broken = await sim(2);
+  await using comes = await sim(3);
+  await using proxy = await FaultProxy.start({ clock: systemClock, target: { port: broken.port } });
+  const away = `http://127.0.0.1:${proxy.port}`;
+  await withGateway([upstream([stays.url, away], { health: "passive", slots: 3 })], async (gateway) => {
+    await proxy.down();
+    await eventually(
+      "the breaker opens",
+      async () => {
+        assert.equal((await call(gateway, { body: aTask() })).status, 200);
+        return (await endpointOf(gateway, away))?.breaker;
+      },
+      (breaker) => breaker === "open",
+    );
+    stays.resetLedger();
+    const running = [1, 2].map(() => startCall(gateway, { body: aTask({ tokens: 30, delayBetweenMs: 40 }) }));
+    for (const one of running) await one.received("data:");
+    change(gateway, [away, stays.url, comes.url], { health: "passive", slots: 3 });
+    const { in_use } = await healthOf(gateway);
+    const facts = Object.fromEntries(
+      (await shownEndpoints(gateway)).map((endpoint) => [endpoint.url, [endpoint.in_flight, endpoint.breaker]]),
+    );
+    assert.deepEqual(facts, { [away]: [0, "open"], [stays.url]: [2, "closed"], [comes.url]: [0, "closed"] });
+    assert.equal(in_use.interactive, 2);
+    const next = await call(gateway, { body: aTask({}, {}, "next") });
+    assert.equal(next.status, 200);
+    assert.equal(comes.ledger().finished, 1, "the one with nothing to do took it");
+    for (const one of running) assert.ok(endsWhole(await one.answer));
+    await eventually(
+      "all slots are back",
+      () => healthOf(gateway),
+      (health) => health.in_use.interactive === 0,
+    );
+    assert.equal(stays.ledger().concurrentPeak, 2);
   });
+});
 
-  test(`${name}: an endpoint that leaves takes no new call, its streams end normally and it is shown as draining until then [10.R6 10.R1]`, async () => {
-    await using leaves = await sim(1);
-    await using stays = await sim(2);
-    await withGateway([upstream([leaves.url])], async (gateway) => {
-      const running = [1, 2, 3].map(() => startCall(gateway, { body: aTask({ tokens: 20, delayBetweenMs: 40 }) }));
-      for (const one of running) await one.received("data:");
-      change(gateway, [stays.url]);
-      const drains = await endpointOf(gateway, leaves.url);
-      assert.deepEqual([drains?.draining, drains?.in_flight], [true, 3]);
-      for (let i = 0; i < 5; i += 1) assert.ok(endsWhole(await call(gateway, { body: aTask() })));
-      for (const one of running) assert.ok(endsWhole(await one.answer));
-      await eventually(
-        "it is gone",
-        () => endpointOf(gateway, leaves.url),
-        (endpoint) => endpoint === undefined,
-      );
-      assert.deepEqual([leaves.ledger().opened, leaves.ledger().finished, stays.ledger().finished], [3, 3, 5]);
-    });
+test("an endpoint that leaves takes no new call, its streams end normally and it is shown as draining until then [10.R6 10.R1]", async () => {
+  await using leaves = await sim(1);
+  await using stays = await sim(2);
+  await withGateway([upstream([leaves.url])], async (gateway) => {
+    const running = [1, 2, 3].map(() => startCall(gateway, { body: aTask({ tokens: 20, delayBetweenMs: 40 }) }));
+    for (const one of running) await one.received("data:");
+    change(gateway, [stays.url]);
+    const drains = await endpointOf(gateway, leaves.url);
+    assert.deepEqual([drains?.draining, drains?.in_flight], [true, 3]);
+    for (let i = 0; i < 5; i += 1) assert.ok(endsWhole(await call(gateway, { body: aTask() })));
+    for (const one of running) assert.ok(endsWhole(await one.answer));
+    await eventually(
+      "it is gone",
+      () => endpointOf(gateway, leaves.url),
+      (endpoint) => endpoint === undefined,
+    );
+    assert.deepEqual([leaves.ledger().opened, leaves.ledger().finished, stays.ledger().finished], [3, 3, 5]);
   });
-}
+});
 
 test("an endpoint that comes back while its last streams still run is the same one again: its slots count them [10.R6 10.A1]", async () => {
   await using one = await sim(1);
@@ -140,10 +119,7 @@ test("an endpoint that comes back while its last streams still run is the same o
     const running = [1, 2].map(() => startCall(gateway, { body: aTask({ tokens: 30, delayBetweenMs: 40 }) }));
     for (const each of running) await each.received("data:");
     const apply = (endpoints: unknown): void =>
-      void gateway.gateway.applyEndpoints(
-        "u",
-        gateway.configOf({ upstreams: [upstream([], { endpoints })] }).upstreams[0]?.endpoints ?? [],
-      );
+      gateway.gateway.applyConfig(gateway.configOf({ upstreams: [upstream([], { endpoints })] }));
     apply([both[1]]);
     apply(both);
     const state = await endpointOf(gateway, one.url);
@@ -168,11 +144,7 @@ test(
         ),
       ],
       async (gateway) => {
-        const list = (): void =>
-          void gateway.gateway.applyEndpoints(
-            "u",
-            gateway.configOf({ upstreams: [upstream(urls)] }).upstreams[0]?.endpoints ?? [],
-          );
+        const list = (): void => change(gateway, urls, { slots: 60 });
         let urls = engines.map(({ url }) => url);
         let over = false;
         const answers: CallAnswer[] = [];
@@ -334,10 +306,7 @@ test("a call whose kept connection breaks while its endpoint leaves goes to one 
       () => broken !== undefined,
       (is) => is,
     );
-    gateway.gateway.applyEndpoints(
-      "u",
-      gateway.configOf({ upstreams: [upstream([stays.url])] }).upstreams[0]?.endpoints ?? [],
-    );
+    change(gateway, [stays.url], { health: "passive", engine: "generic" });
     broken?.();
     assert.ok(endsWhole(await held.answer));
     assert.deepEqual([leaves.posts, stays.ledger().finished], [2, 1]);

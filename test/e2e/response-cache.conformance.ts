@@ -300,19 +300,9 @@ export function cacheSuite(where: string, open: () => Promise<ReplayWorld>): voi
   test(`${where}: kept answers are given while the upstream is full, its engine is away and its queue is closed, and hold no slot [20.I4]`, async () => {
     const body = anew();
     const keyed = { body, headers: { "idempotency-key": "while-full" } };
-    const gateway = await startTestGateway({
-      upstreams: [
-        {
-          id: "u",
-          models: ["m"],
-          health: "passive",
-          slots: 1,
-          queue: { max: 0 },
-          cache: { ttl_s: 60 },
-          endpoints: [{ url: `http://127.0.0.1:${world.engine.port}` }],
-        },
-      ],
-    });
+    const upstream = { id: "u", models: ["m"], health: "passive", slots: 1, queue: { max: 0 }, cache: { ttl_s: 60 } };
+    const endpoints = [{ url: `http://127.0.0.1:${world.engine.port}` }];
+    const gateway = await startTestGateway({ upstreams: [{ ...upstream, endpoints }] });
     try {
       const first = await call(gateway, keyed);
       const { begun } = held();
@@ -324,7 +314,7 @@ export function cacheSuite(where: string, open: () => Promise<ReplayWorld>): voi
       assert.equal((await gateway.health()).upstreams[0]?.in_use["interactive"], 1);
       holder.leave();
       await holder.answer;
-      gateway.gateway.applyEndpoints("u", []);
+      gateway.gateway.applyConfig(gateway.configOf({ upstreams: [{ ...upstream, endpoints: [] }] }));
       assert.equal((await call(gateway, { body: anew() })).status, 503);
       assert.equal(says(await call(gateway, { body })), "hit");
     } finally {

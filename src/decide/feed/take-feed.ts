@@ -61,11 +61,31 @@ export function takeChange(
   const models = new Map(state.models);
   for (const name of told.modelsGone) models.delete(name);
   for (const model of told.models) models.set(model.name, sameOr(models.get(model.name), model));
-  const endpoints = new Map([...state.endpoints.values()].flat().map((endpoint) => [endpoint.replicaId, endpoint]));
-  for (const id of told.endpointsGone) endpoints.delete(id);
-  for (const endpoint of told.endpoints) endpoints.set(endpoint.replicaId, endpoint);
-  return { kind: "taken", state: { mark, models, endpoints: grouped([...endpoints.values()], state) } };
+  return { kind: "taken", state: { mark, models, endpoints: changed(state, told) } };
 }
+
+/** Only models of which something is told are looked at: a change of one replica must cost no walk over a fleet's. */
+function changed(state: FeedState, told: FeedChange): FeedState["endpoints"] {
+  const gone = new Set([...told.endpointsGone, ...told.endpoints.map(({ replicaId }) => replicaId)]);
+  const endpoints = new Map(state.endpoints);
+  for (const [model, list] of state.endpoints)
+    if (list.some(({ replicaId }) => gone.has(replicaId)))
+      endpoints.set(
+        model,
+        list.filter(({ replicaId }) => !gone.has(replicaId)),
+      );
+  for (const endpoint of told.endpoints)
+    endpoints.set(endpoint.model, [...(endpoints.get(endpoint.model) ?? []), endpoint]);
+  for (const [model, list] of endpoints) {
+    const before = state.endpoints.get(model);
+    if (list === before) continue;
+    if (list.length === 0) endpoints.delete(model);
+    else endpoints.set(model, sameOr(before, list.toSorted(byId)));
+  }
+  return endpoints;
+}
+
+const byId = (a: FeedEndpoint, b: FeedEndpoint): number => (a.replicaId < b.replicaId ? -1 : 1);
 
 function refusalOf(held: FeedMark, told: FeedMark): FeedRefusal | null {
   if (told.clusterId !== held.clusterId) return "otherCluster";
@@ -77,8 +97,7 @@ function grouped(endpoints: readonly FeedEndpoint[], before: FeedState | null): 
   const byModel = Map.groupBy(endpoints, ({ model }) => model);
   return new Map(
     [...byModel].map(([model, list]) => {
-      const sorted = list.toSorted((a, b) => (a.replicaId < b.replicaId ? -1 : 1));
-      return [model, sameOr<readonly FeedEndpoint[]>(before?.endpoints.get(model), sorted)];
+      return [model, sameOr<readonly FeedEndpoint[]>(before?.endpoints.get(model), list.toSorted(byId))];
     }),
   );
 }

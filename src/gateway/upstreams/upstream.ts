@@ -69,6 +69,8 @@ export class Upstream implements Room {
   adapter: EngineAdapter;
   client: UpstreamClient;
   forwardHeaders: ReadonlySet<string>;
+  /** Whether requests are served, wait for a start of the model, or can't have it. */
+  start: StartVerdict = { kind: "serves" };
   readonly pool: AdmissionPool;
   readonly budget: RetryBudget;
   readonly endpoints: Endpoint[] = [];
@@ -119,11 +121,6 @@ export class Upstream implements Room {
     else if (this.#seekers.size > 0 && this.start.kind === "waits") this.#deps.onStartWanted();
   }
 
-  /** Whether requests are served, wait for a start of the model, or can't have it. */
-  get start(): StartVerdict {
-    return judgeStart(this.settings.catalog, this.endpoints.filter(({ draining }) => !draining).length);
-  }
-
   /** Those that wait for a start; null when nobody does. */
   startDemand(now: MonoMs): { readonly waiting: number; readonly oldestWaitMs: number } | null {
     const [oldest] = this.#seekers.values();
@@ -146,6 +143,7 @@ export class Upstream implements Room {
       this.endpoints.push(endpoint);
       if (!this.#watchers.has(endpoint)) this.#watchers.set(endpoint, this.#deps.watch(this, endpoint));
     }
+    this.start = judgeStart(this.settings.catalog, this.endpoints.filter(({ draining }) => !draining).length);
     this.pool.setLimits(poolLimits(this.settings, this.sharer !== null, this.start.kind === "waits"), now);
     this.roomChanged();
   }
