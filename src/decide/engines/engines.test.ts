@@ -93,6 +93,12 @@ const loads: { name: string; engine: EngineName; page: string; expect: EngineLoa
     expect: NO_LOAD,
   },
   {
+    name: "nor is a count below zero one",
+    engine: "vllm",
+    page: 'vllm:num_requests_running{engine="0"} -1\nvllm:num_requests_waiting{engine="0"} 0\nvllm:kv_cache_usage_perc{engine="0"} -1\n',
+    expect: { ...NO_LOAD, waiting: 0 },
+  },
+  {
     name: "sglang, ranks of one replica once, priorities once",
     engine: "sglang",
     page: SGLANG,

@@ -38,13 +38,13 @@ export class MetricSeries {
     return [...groups.values()];
   }
 
-  /** One sample per series, the last one said; NaN is no measurement. */
+  /** One sample per series, the last one said; NaN is no measurement, and neither is a count or a share below zero. */
   #find(names: readonly string[]): Sample[] {
     for (const name of names) {
       const samples = this.#byName.get(name) ?? this.#byName.get(name.replace(":", "_"));
       if (samples === undefined) continue;
       const series = new Map(samples.map((sample) => [seriesKey(sample, () => true), sample]));
-      const known = [...series.values()].filter((sample) => Number.isFinite(sample.value));
+      const known = [...series.values()].filter(({ value }) => Number.isFinite(value) && value >= 0);
       if (known.length > 0) return known;
     }
     return [];
