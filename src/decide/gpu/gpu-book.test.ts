@@ -95,6 +95,42 @@ test("most cards missing at once is the source's fault: no card is lost by it [8
   assert.equal(verdicts(book, 75).filter((verdict) => verdict.endsWith("faulted")).length, 4);
 });
 
+test("on a page of several hosts one that is missing as a whole loses no card, one card of it is lost [80.A13 80.A14]", () => {
+  const book = new GpuBook();
+  const of = (host: string, ...indices: number[]) =>
+    indices.map((index) => card(index, { host, uuid: `GPU-${host}${index}` }));
+  const other = of("b", 0, 1, 2, 3, 4, 5);
+  book.look("s", page(...of("a", 0, 1), ...other), at(0), POLICY);
+  for (const seconds of [15, 30, 45]) book.look("s", page(...other), at(seconds), POLICY);
+  assert.deepEqual([book.sources()[0]?.state, book.sources()[0]?.why], ["partial", "2 of 8 cards are missing"]);
+  assert.ok(verdicts(book, 45).every((verdict) => verdict.endsWith("good")));
+  for (const seconds of [60, 75]) book.look("s", page(...of("a", 0), ...other), at(seconds), POLICY);
+  assert.equal(book.sources()[0]?.state, "up");
+  assert.deepEqual(
+    verdicts(book, 75).filter((verdict) => !verdict.endsWith("good")),
+    ["GPU-a1 faulted"],
+  );
+});
+
+test("a card in seven instances that falls off the bus is one card that is gone, not most of its host [30.U1]", () => {
+  const book = new GpuBook();
+  const split = Array.from({ length: 7 }, (_, at) => card(0, { instance: String(at + 1) }));
+  book.look("s", page(...split, card(1)), at(0), POLICY);
+  for (const seconds of [15, 30]) book.look("s", page(card(1)), at(seconds), POLICY);
+  assert.equal(verdicts(book, 30).filter((verdict) => verdict.endsWith("faulted")).length, 7);
+});
+
+test("bad lines hide only the cards that they mention: another one's absence is seen [30.T2 30.U1]", () => {
+  const book = new GpuBook();
+  book.look("s", page(card(0), card(1), card(2), card(3), card(4)), at(0), POLICY);
+  const mentions = ({ uuid }: GpuSample): boolean => uuid === "GPU-1";
+  for (const seconds of [15, 30]) book.look("s", { ...page(card(0), card(3), card(4)), mentions }, at(seconds), POLICY);
+  assert.deepEqual(
+    verdicts(book, 30).filter((verdict) => !verdict.endsWith("good")),
+    ["GPU-2 faulted"],
+  );
+});
+
 test("a page with lines missing makes no card missing [30.T2]", () => {
   const book = new GpuBook();
   book.look("s", page(card(0), card(1)), at(0), POLICY);

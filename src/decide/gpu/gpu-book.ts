@@ -2,7 +2,7 @@ import type { MonoMs } from "../../kernel/clock.ts";
 import { GpuCard, type GpuVerdict } from "./gpu-card.ts";
 import { gpuAlias, type GpuName } from "./gpu-name.ts";
 import type { GpuPolicy } from "./gpu-policy.ts";
-import type { GpuSample } from "./gpu-sample.ts";
+import { cardOf, type GpuSample } from "./gpu-sample.ts";
 
 export const SOURCE_STATES = ["waiting", "up", "empty", "partial", "unreadable", "down"] as const;
 /** `empty`: it answers, and tells of no card. `partial`: most of the cards it told of are missing. */
@@ -12,8 +12,10 @@ export type Look =
   | {
       readonly kind: "page";
       readonly samples: readonly GpuSample[];
-      /** False where lines are missing, so that a card's absence tells nothing. */
+      /** False where it was cut, so that a card's absence tells nothing. */
       readonly whole: boolean;
+      /** Where single lines could not be read: whether the card may be on one of them. Absent: every line was read. */
+      readonly mentions?: (sample: GpuSample) => boolean;
     }
   | { readonly kind: "failed"; readonly state: "down" | "unreadable"; readonly why: string };
 
@@ -29,7 +31,7 @@ export interface GpuSource {
 }
 
 const CARDS_MAX = 4_096;
-/** From this part of a source's cards on, their absence is the source's own fault, not the cards'. */
+/** From this part of a host's cards on, their absence is the fault of whoever tells of them, not the cards'. */
 const PARTIAL_PART = 0.55;
 
 /**
@@ -37,7 +39,7 @@ const PARTIAL_PART = 0.55;
  *
  * Invariants:
  *   B1. A card is known by its UUID, or by host and index where no UUID is told; never by an index alone.
- *   B2. A look that failed changes no card. Only a whole page that tells of most of a source's cards can make one of them missing.
+ *   B2. A look that failed changes no card. Only a whole page can make a card missing, and only beside other cards of its host.
  *   B3. Of two sources that tell of one card, the one that told first is heard for as long as what it tells is fresh.
  */
 export class GpuBook {
@@ -82,17 +84,47 @@ export class GpuBook {
       present.add(key);
       this.#observe(key, source, sample, now, policy);
     }
-    const known = [...this.#cards].filter(([, card]) => card.source === source);
-    const missing = known.filter(([key]) => !present.has(key));
-    const partial = missing.length > 0 && missing.length >= known.length * PARTIAL_PART;
-    if (look.whole && !partial) for (const [key, card] of missing) this.#miss(key, card, present, now);
+    const { hidden, why } = this.#lookForMissing(source, look, present, now);
     this.#sources.set(source, {
       name: source,
-      state: partial ? "partial" : "up",
-      why: missing.length === 0 ? "" : `${missing.length} of ${known.length} cards are missing`,
+      state: hidden ? "partial" : "up",
+      why,
       toldAt: now,
       hosts: [...new Set(look.samples.map(({ host }) => host))],
     });
+  }
+
+  /** Cards are counted host by host, and a split one as one: seven instances that are missing are one card. */
+  #lookForMissing(
+    source: string,
+    { samples, whole, mentions }: Look & { readonly kind: "page" },
+    present: ReadonlySet<string>,
+    now: MonoMs,
+  ): { readonly hidden: boolean; readonly why: string } {
+    const known = [...this.#cards].filter(([, card]) => card.source === source);
+    const told = new Set(samples.map(cardOf));
+    const hosts = new Map<string, { readonly all: Set<string>; readonly missing: Set<string> }>();
+    for (const [, { sample }] of known) {
+      const of = hosts.get(sample.host) ?? { all: new Set(), missing: new Set() };
+      hosts.set(sample.host, of);
+      of.all.add(cardOf(sample));
+      if (!told.has(cardOf(sample))) of.missing.add(cardOf(sample));
+    }
+    const isHidden = (host: string): boolean => {
+      const of = hosts.get(host);
+      return of !== undefined && of.missing.size > 0 && of.missing.size >= of.all.size * PARTIAL_PART;
+    };
+    for (const [key, card] of known) {
+      if (!whole || present.has(key) || mentions?.(card.sample) === true) continue;
+      if (told.has(cardOf(card.sample)) || !isHidden(card.sample.host)) this.#miss(key, card, present, now);
+    }
+    const sizes = [...hosts.values()];
+    const sum = (sets: readonly Set<string>[]): number => sets.reduce((total, { size }) => total + size, 0);
+    const missing = sum(sizes.map((of) => of.missing));
+    return {
+      hidden: [...hosts.keys()].some(isHidden),
+      why: missing === 0 ? "" : `${missing} of ${sum(sizes.map(({ all }) => all))} cards are missing`,
+    };
   }
 
   /** The cards that a name means now: none where no source has told of it, several for a card that is split. */
@@ -186,7 +218,5 @@ function aliasesOf({ host, index, uuid, instance }: GpuSample): string[] {
 }
 
 /** The name under which a card is shown, and by which it is known. */
-export function keyOf({ host, index, uuid, instance }: GpuSample): string {
-  const card = uuid ?? `${host}/${index ?? "?"}`;
-  return instance === null ? card : `${card}/gi${instance}`;
-}
+export const keyOf = (sample: GpuSample): string =>
+  sample.instance === null ? cardOf(sample) : `${cardOf(sample)}/gi${sample.instance}`;

@@ -300,6 +300,11 @@ const rows: readonly Row[] = [
     says: "good",
     after: () => new Watched().looks(...times(5, { energyMj: 5_000 })),
   },
+  {
+    name: "one that stands still beside values that move is broken alone: the page is heard [30.U1]",
+    says: "faulted: temperature",
+    after: () => new Watched().looks(...times(15, { energyMj: 5_000 }), { ...hot, energyMj: 5_000 }),
+  },
 ];
 for (const row of rows) test(`a card: ${row.name}`, () => assert.equal(row.after().says, row.says));
 
@@ -346,6 +351,16 @@ const sheds: readonly { readonly name: string; readonly saturated: boolean; read
     saturated: false,
     after: () =>
       new Watched().looks(...Array.from({ length: 30 }, (_, at) => ({ utilization: at % 4 === 3 ? 20 : 100 }))),
+  },
+  {
+    name: "a utilisation that is told no more is one of the past, however fresh the rest",
+    saturated: false,
+    after: () => new Watched().looks(...times(4, busy), ...times(5, { utilization: null })),
+  },
+  {
+    name: "and when it is told again, the count begins anew",
+    saturated: false,
+    after: () => new Watched().looks(...times(4, busy), ...times(5, { utilization: null }), busy),
   },
   {
     name: "a card that tells no utilisation never is",

@@ -49,7 +49,7 @@ export type WatchedField = (typeof WATCHED_FIELDS)[number];
  *   C2. A fault ends by `clearAfterMs` of fresh samples that show the contrary, or by the operator's word; never by silence.
  *   C3. While the newest sample is older than `stalenessMs` the verdict is "unknown", whatever was found before. A card that is gone
  *       has no samples; there the age of what its source tells of others counts.
- *   C4. A page that repeats itself (same times, or an energy counter that stands still) makes no sample fresh.
+ *   C4. A page that repeats itself (same times, or the same readings while an energy counter is among them) makes no sample fresh.
  */
 export class GpuCard {
   /** Who told of it last. */
@@ -64,11 +64,13 @@ export class GpuCard {
   readonly #told = new Set<WatchedField>();
   readonly #faults = new Map<FaultKind, Latch>();
   readonly #ring: number[] = [];
+  /** When a utilisation was told last: the other fields keep a sample fresh without one. */
+  #busyAt: MonoMs | undefined;
   readonly #xids = new XidWatch();
   #eccBase: number | null;
   /** The operator knows of the failure that the gauge shows. */
   #remapKnown = false;
-  #still: { readonly energyMj: number; readonly since: MonoMs } | null = null;
+  #still: { readonly readings: string; readonly since: MonoMs } | null = null;
   #frozen = false;
   #misses = 0;
 
@@ -79,7 +81,7 @@ export class GpuCard {
     this.seenAt = now;
     this.#eccBase = sample.eccDoubleBit;
     this.#noteFields(sample);
-    if (sample.energyMj !== null) this.#still = { energyMj: sample.energyMj, since: now };
+    this.#still = { readings: readingsOf(sample), since: now };
     if (sample.stampMs === null && tells(sample)) this.#take(sample, now, policy);
   }
 
@@ -133,6 +135,7 @@ export class GpuCard {
 
   saturated(now: MonoMs, policy: GpuPolicy): boolean {
     if (this.isGone || this.#isStale(now, policy) || this.#ring.length < policy.sustainedSamples) return false;
+    if (this.#busyAt === undefined || now - this.#busyAt > policy.stalenessMs) return false;
     return this.#ring.slice(-policy.sustainedSamples).every((value) => value >= policy.shedUtilization);
   }
 
@@ -146,11 +149,9 @@ export class GpuCard {
 
   #repeats(before: GpuSample, sample: GpuSample, now: MonoMs): boolean {
     if (sample.stampMs !== null) return before.stampMs === null || sample.stampMs <= before.stampMs;
-    const { energyMj } = sample;
-    if (energyMj !== null && energyMj > 0 && this.#still?.energyMj === energyMj)
-      return now - this.#still.since >= FROZEN_MS;
-    this.#still = energyMj === null ? null : { energyMj, since: now };
-    return false;
+    const readings = readingsOf(sample);
+    if (this.#still?.readings !== readings) this.#still = { readings, since: now };
+    return sample.energyMj !== null && sample.energyMj > 0 && now - this.#still.since >= FROZEN_MS;
   }
 
   /** Nobody knows what was between two samples that are far apart. */
@@ -161,8 +162,7 @@ export class GpuCard {
 
   #take(sample: GpuSample, now: MonoMs, policy: GpuPolicy): void {
     this.freshAt = now;
-    if (sample.utilization !== null) this.#ring.push(sample.utilization);
-    if (this.#ring.length > SUSTAINED_MAX) this.#ring.shift();
+    if (sample.utilization !== null) this.#noteBusy(sample.utilization, now, policy);
     const { clearAfterMs } = policy;
     this.#judge("temperature", signOfHeat(sample, policy), now, clearAfterMs);
     this.#judge("xid", this.#xids.look(sample.xids, now, policy), now, clearAfterMs);
@@ -170,6 +170,13 @@ export class GpuCard {
     this.#judge("rowRemap", this.#signOfRemap(sample.rowRemapFailed), now, clearAfterMs);
     this.#judge("reported", signOfReport(sample), now, clearAfterMs);
     this.#judge("gone", WELL, now, clearAfterMs);
+  }
+
+  #noteBusy(utilization: number, now: MonoMs, { stalenessMs }: GpuPolicy): void {
+    if (this.#busyAt !== undefined && now - this.#busyAt > stalenessMs) this.#ring.length = 0;
+    this.#busyAt = now;
+    this.#ring.push(utilization);
+    if (this.#ring.length > SUSTAINED_MAX) this.#ring.shift();
   }
 
   #judge(kind: FaultKind, sign: Sign, now: MonoMs, clearAfterMs: number): void {
@@ -222,6 +229,9 @@ export class GpuCard {
 /** A row of blanks is no sample: the card is there, and nobody knows how it is. */
 const tells = ({ temperatureC, utilization, xids, eccDoubleBit, rowRemapFailed, sick }: GpuSample): boolean =>
   [temperatureC, utilization, xids, eccDoubleBit, rowRemapFailed, sick].some((value) => value !== null);
+
+/** Everything that was told. A counter that stands still beside values that move is broken, and the page is not. */
+const readingsOf = (sample: GpuSample): string => JSON.stringify({ ...sample, index: null, host: null });
 
 const GONE: Sign = { kind: "bad", detail: "its source tells of other cards and no longer of this one" };
 

@@ -143,8 +143,10 @@ function modelSaturated(history: readonly Seen[], card: string, now: number): bo
   const told = toldOf(history, card);
   if (missesOf(history, card) >= 2 || told.length === 0 || now - told.at(-1)!.at > POLICY.stalenessMs) return false;
   const gap = told.findLastIndex((row, place) => place > 0 && row.at - told[place - 1]!.at > POLICY.stalenessMs);
-  const ring = told.slice(Math.max(0, gap)).flatMap(({ utilization }) => utilization ?? []);
-  return ring.length >= 3 && ring.slice(-3).every((value) => value >= POLICY.shedUtilization);
+  const loads = told.slice(Math.max(0, gap)).filter(({ utilization }) => utilization !== null);
+  const last = loads.slice(-3);
+  const near = last.every((row, at) => (last[at + 1]?.at ?? now) - row.at <= POLICY.stalenessMs);
+  return last.length === 3 && near && last.every(({ utilization }) => utilization! >= POLICY.shedUtilization);
 }
 
 const anyRow = fc.record({

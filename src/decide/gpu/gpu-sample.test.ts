@@ -74,6 +74,30 @@ test("rows that name no card are none, and labels are cut to a bounded length [3
   assert.equal(one(`DCGM_FI_DEV_GPU_TEMP{UUID="${"x".repeat(5_000)}"} 5\n`).uuid?.length, 128);
 });
 
+test("what a split card tells of itself goes to each of its instances, which stay what they are [30.T3 30.T4]", () => {
+  const instance = (id: number): string => `DCGM_FI_PROF_GR_ENGINE_ACTIVE{${CARD},GPU_I_ID="${id}"} 0.5\n`;
+  const other = 'DCGM_FI_DEV_GPU_TEMP{gpu="1",UUID="GPU-b"} 40\n';
+  const own =
+    `DCGM_FI_DEV_GPU_TEMP{${CARD}} 91\nDCGM_FI_DEV_XID_ERRORS{${CARD}} 79\n` +
+    `DCGM_FI_DEV_GPU_UTIL{${CARD}} 99\nDCGM_FI_DEV_XID_ERRORS{${CARD},GPU_I_ID="2"} 31\n` +
+    `DCGM_FI_DEV_ROW_REMAP_FAILURE{${CARD}} 1\nDCGM_FI_DEV_ROW_REMAP_FAILURE{${CARD},GPU_I_ID="2"} 0\n`;
+  assert.deepEqual(
+    read(own + instance(1) + other + instance(2)).map((each) => [
+      each.uuid,
+      each.instance,
+      each.temperatureC,
+      each.utilization,
+      each.xids,
+      each.rowRemapFailed,
+    ]),
+    [
+      ["GPU-a", "2", 91, 50, [31, 79], true],
+      ["GPU-a", "1", 91, 50, [79], true],
+      ["GPU-b", null, 40, null, null, null],
+    ],
+  );
+});
+
 test("a source's configured host names its cards, but not those of a page of several hosts [30.G1]", () => {
   const row = (host: string): string => `DCGM_FI_DEV_GPU_TEMP{gpu="0",Hostname="${host}"} 5\n`;
   assert.deepEqual(

@@ -102,8 +102,49 @@ export function readGpuPage(samples: readonly Sample[], host: string | null, add
     if (signal === "xid") noteXid(draft, sample.value);
     else draft.values[signal] = sample.value;
   }
-  return [...drafts.values()].map(finish);
+  return spreadWholes([...drafts.values()].map(finish));
 }
+
+/** The card itself, whatever it is split into. */
+export const cardOf = ({ host, index, uuid }: GpuSample): string => uuid ?? `${host}/${index ?? "?"}`;
+
+/**
+ * A split card may have rows of its own beside those of its instances. They tell of the card under all of them, so heat, codes and
+ * errors go to each instance; its load is nobody's.
+ */
+function spreadWholes(samples: readonly GpuSample[]): GpuSample[] {
+  const split = new Set(samples.filter(({ instance }) => instance !== null).map(cardOf));
+  if (split.size === 0) return [...samples];
+  const wholes = new Map(
+    samples
+      .filter((sample) => sample.instance === null && split.has(cardOf(sample)))
+      .map((each) => [cardOf(each), each]),
+  );
+  return samples.flatMap((sample) => {
+    const whole = wholes.get(cardOf(sample));
+    if (whole === undefined) return [sample];
+    return sample === whole ? [] : [withWhole(sample, whole)];
+  });
+}
+
+const withWhole = (instance: GpuSample, whole: GpuSample): GpuSample => ({
+  ...instance,
+  temperatureC: instance.temperatureC ?? whole.temperatureC,
+  powerW: instance.powerW ?? whole.powerW,
+  energyMj: instance.energyMj ?? whole.energyMj,
+  eccDoubleBit: instance.eccDoubleBit ?? whole.eccDoubleBit,
+  rowRemapFailed:
+    instance.rowRemapFailed === null ? whole.rowRemapFailed : instance.rowRemapFailed || whole.rowRemapFailed === true,
+  throttleReasons: instance.throttleReasons ?? whole.throttleReasons,
+  xids:
+    instance.xids === null || whole.xids === null
+      ? (instance.xids ?? whole.xids)
+      : [...new Set([...instance.xids, ...whole.xids])],
+  stampMs:
+    instance.stampMs === null || whole.stampMs === null
+      ? (instance.stampMs ?? whole.stampMs)
+      : Math.max(instance.stampMs, whole.stampMs),
+});
 
 /** A code is a label too, so a new one makes a new series beside the old one: a card may have several. */
 function noteXid(draft: Draft, code: number): void {

@@ -171,6 +171,9 @@ test("pages above the bounds are rejected, and unwanted series cost nothing [30.
   assert.deepEqual(parseMetricsText(Buffer.alloc(50_000_000, "up 1\n")), { kind: "rejected", why: "tooLarge" });
   const series = Array.from({ length: 1_001 }, (_, index) => `up{i="${index}"} 1`).join("\n");
   assert.deepEqual(parseMetricsText(`${series}\n`, { maxSeries: 1_000 }), { kind: "rejected", why: "tooManySeries" });
+  const bad = `down 1\n${'up{a="b" c"} [N/A]\n'.repeat(1_000)}`;
+  assert.deepEqual(parseMetricsText(bad, { maxSeries: 1_000 }), { kind: "rejected", why: "tooManySeries" });
+  assert.equal(parsed(bad, { maxSeries: 1_001 }).skippedLines, 1_000);
   assert.equal(parsed(`${series}\ndown 1\n`, { maxSeries: 1, want: new Set(["down"]) }).samples.length, 1);
   assert.equal(parsed(`${series}\ndown 1\n`, { maxSeries: 1, want: (name) => name.startsWith("d") }).samples.length, 1);
   const longLine = parsed(`# HELP x\nup{a="${"y".repeat(5_000_000)}"} 1\nup 2\n`);

@@ -24,7 +24,7 @@ export type MetricsPage =
 
 export interface MetricsOptions {
   readonly maxBytes?: number;
-  /** Of the wanted samples. */
+  /** Of the wanted samples and of bad lines together: each costs time. */
   readonly maxSeries?: number;
   /** Names to keep; all by default. */
   readonly want?: ReadonlySet<string> | ((name: string) => boolean);
@@ -65,9 +65,9 @@ export function parseMetricsText(page: string | Buffer, options: MetricsOptions 
     if (newline === -1 && line.kind !== "blank") skippedLines += line.kind === "comment" ? 0 : 1;
     else if (line.kind === "bad") skippedLines += 1;
     else if (line.kind === "sample") {
-      if (samples.length >= maxSeries) return { kind: "rejected", why: "tooManySeries" };
       samples.push(line.sample);
     }
+    if (samples.length + skippedLines > maxSeries) return { kind: "rejected", why: "tooManySeries" };
     at = end + 1;
   }
   return {

@@ -2,7 +2,7 @@ import type { GpuHealthSettings, GpuSourceSettings } from "../../contract/gatewa
 import { METRICS_ACCEPT } from "../../decide/engines/adapter.ts";
 import type { GpuBook, Look } from "../../decide/gpu/gpu-book.ts";
 import type { GpuPolicy } from "../../decide/gpu/gpu-policy.ts";
-import { isGpuSignal, readGpuPage } from "../../decide/gpu/gpu-sample.ts";
+import { isGpuSignal, readGpuPage, type GpuSample } from "../../decide/gpu/gpu-sample.ts";
 import { parseMetricsText } from "../../decide/telemetry/prometheus-text.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
@@ -25,6 +25,8 @@ export interface GpuMonitorDeps {
 /** A page is asked for again before long, so that one that is slow is given up early. */
 const PAGE_TIMEOUT_MS = 2_000;
 const CONNECT_TIMEOUT_MS = 1_000;
+/** Of wanted rows and bad lines: more than a thousand cards have, and what can be read between two of people's tokens. */
+const ROWS_MAX = 20_000;
 /** The first looks are spread over this time, or over the interval where that is shorter. */
 const FIRST_LOOK_MS = 1_000;
 
@@ -125,16 +127,19 @@ function readLook(fetched: Fetched, source: GpuSourceSettings): Look {
     return { kind: "failed", state, why: fetched.message };
   }
   if (fetched.status !== 200) return { kind: "failed", state: "down", why: `it answers ${fetched.status}` };
-  const page = parseMetricsText(fetched.body, { want: isGpuSignal });
+  const page = parseMetricsText(fetched.body, { want: isGpuSignal, maxSeries: ROWS_MAX });
   if (page.kind === "rejected") return { kind: "failed", state: "unreadable", why: `its page is ${WORDS[page.why]}` };
   const samples = readGpuPage(page.samples, source.host, source.hostname);
   if (samples.length === 0 && page.skippedLines > 0)
     return { kind: "failed", state: "unreadable", why: "no line of its page can be read" };
-  return { kind: "page", samples, whole: page.complete && page.skippedLines === 0 };
+  const { body } = fetched;
+  // An exporter that escapes no label writes the same bad line for ever: that must not hide that another card is gone.
+  const mentions = ({ uuid }: GpuSample): boolean => uuid === null || body.includes(uuid);
+  return { kind: "page", samples, whole: page.complete, ...(page.skippedLines > 0 ? { mentions } : {}) };
 }
 
 const WORDS = {
   tooLarge: "larger than 8 MiB",
   notMetrics: "no metrics page",
-  tooManySeries: "of more than 100000 series",
+  tooManySeries: `of more than ${ROWS_MAX} rows`,
 } as const;
