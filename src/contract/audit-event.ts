@@ -20,10 +20,14 @@ export type RequestOutcome =
   | "drain_aborted"
   /** A job that was cancelled. */
   | "cancelled"
+  /** No request: an endpoint was taken out for a GPU under it, or let in again. */
+  | "guarded"
+  | "unguarded"
   | "internal_error";
 
 /**
- * One event per request and per job, written once at its end; of what an administrator changes it is written before. Never a prompt, never a key.
+ * One event per request and per job, written once at its end; of what an administrator changes it is written before. An endpoint that
+ * the GPU guard takes out or lets in again is one too. Never a prompt, never a key.
  * What nobody measured is null. Times are milliseconds.
  */
 export interface AuditEvent {
@@ -33,7 +37,7 @@ export interface AuditEvent {
   readonly keyId: string | null;
   readonly class: RequestClass | null;
   readonly method: string;
-  /** The route's pattern, not the raw path; for what an administrator changed, the path with the id of it. */
+  /** The route's pattern, not the raw path; for what an administrator changed, the path with the id of it; for the guard, its reason. */
   readonly route: string;
   readonly model: string | null;
   readonly upstream: string | null;

@@ -371,7 +371,7 @@ export class Gateway {
       this.#gpuHealth = null;
     } else if (this.#gpuHealth === null) {
       const { clock, random, log } = this.#options;
-      const ports = { clock, random, log, client: this.#client, registry: this.#registry };
+      const ports = { clock, random, log, audit: this.#audit, client: this.#client, registry: this.#registry };
       this.#gpuHealth = new GpuHealth(gpuHealth, { ...ports, metrics: this.#metrics.gpus });
     } else this.#gpuHealth.apply(gpuHealth);
   }

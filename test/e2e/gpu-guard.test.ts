@@ -4,7 +4,7 @@ import { cliCommands } from "../../src/cli/commands.ts";
 import { dispatch } from "../../src/cli/dispatch.ts";
 import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { captureIo } from "../../src/testing/capture-io.ts";
-import { startFakeExporter, type FakeExporter } from "../../src/testing/fake-exporter.ts";
+import { pageOf, startFakeExporter, type FakeCard, type FakeExporter } from "../../src/testing/fake-exporter.ts";
 import { aGpu } from "../../src/testing/fleet-builders.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { anEngine } from "./support/an-engine.ts";
@@ -88,6 +88,46 @@ test("a hot card's endpoint gets no new requests, its running one goes on, and i
   assert.ok(countOf(engines[0]) > before);
 });
 
+test("an endpoint that is taken out or let in again is an event of the audit, with the card and the reason [30.U2]", async () => {
+  exporter.cards({ index: 0, xid: 0 }, { index: 1 });
+  const at = await start({ couple_xid: true });
+  await untilGpus("both cards", at, ({ gpus }) => gpus.length === 2);
+  exporter.cards({ index: 0, xid: 79 }, { index: 1 });
+  await untilGpus("the guard", at, (view) => guardedOf(view, "u").length === 1);
+  exporter.serve({ kind: "hang" });
+  await untilGpus("the silence", at, (view) => guardedOf(view, "u").length === 0);
+  exporter.cards({ index: 0, xid: 79 }, { index: 1 });
+  await untilGpus("the fault again", at, (view) => guardedOf(view, "u").length === 1);
+  exporter.cards({ index: 0, xid: 0 }, { index: 1 });
+  await untilGpus("the return", at, (view) => guardedOf(view, "u").length === 0);
+  const events = (await at.audit()).records.filter(({ method }) => method === "EVENT");
+  assert.deepEqual(
+    events.map(({ outcome, route, upstream, endpoint, keyId, status }) => ({
+      ...{ outcome, route, upstream, endpoint, keyId, status },
+    })),
+    [
+      ["guarded", "gpu-host/0 xid: XID 79"],
+      ["unguarded", "gpu-host/0 is unknown: stale"],
+      ["guarded", "gpu-host/0 xid: XID 79"],
+      ["unguarded", "no card of it has a fault"],
+    ].map(([outcome, reason]) => ({
+      ...{ outcome, route: `gpu.guard: ${reason}`, upstream: "u", endpoint: idOf(engines[0]) },
+      ...{ keyId: null, status: 0 },
+    })),
+  );
+});
+
+test("a card that falls off the bus is seen beside a line that can't be read on every page [30.T2 30.U1]", async () => {
+  const bad = 'DCGM_FI_DEV_GPU_TEMP{gpu="1",UUID="GPU-gpu-host-1",label_team="a "quoted" team"} 60\n';
+  const told = (...cards: FakeCard[]) => ({ kind: "text", text: pageOf(cards, "gpu-host") + bad }) as const;
+  exporter.serve(told({ index: 0 }, { index: 1 }));
+  const at = await start({ couple_xid: true });
+  await untilGpus("both cards", at, ({ gpus }) => gpus.length === 2);
+  exporter.serve(told({ index: 1 }));
+  const view = await untilGpus("the guard", at, (seen) => guardedOf(seen, "u").length > 0);
+  assert.deepEqual(guardedOf(view, "u"), [idOf(engines[0])]);
+});
+
 test("heat keeps an upstream's last endpoint in; a card that fell off the bus does not [30.U2]", async () => {
   const [engine] = engines;
   const one = { ...twoEndpoints(), endpoints: [{ url: engine.url, gpus: ["GPU-gpu-host-0"] }] };
@@ -149,6 +189,11 @@ const harms = [
   { name: "hangs", page: { kind: "hang" }, state: "down" },
   { name: "is cut", page: { kind: "cut", text: 'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 9' }, state: "down" },
   { name: "sends 100 MB", page: { kind: "huge", bytes: 100_000_000 }, state: "unreadable" },
+  {
+    name: "sends more rows than there are cards in the world",
+    page: { kind: "text", text: 'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-gpu-host-0"} 95\n'.repeat(20_001) },
+    state: "unreadable",
+  },
   { name: "sends a page of HTML", page: { kind: "text", text: "<html>busy</html>\n" }, state: "unreadable" },
   { name: "tells of no card", page: { kind: "cards", cards: [] }, state: "empty" },
 ] as const;
@@ -195,6 +240,19 @@ test("a card that nobody tells of is warned of, known 0, and its endpoint is not
   await exporter.untilAsked(3);
   await untilGpus("the warning", at, () => at.logLines.some((line) => line.includes("gpu.not_known")));
   assert.equal(at.logLines.filter((line) => line.includes("gpu.not_known")).length, 1);
+});
+
+test("a family that an exporter's next version leaves out is told of once for each card, and takes nothing out [30.T3 30.U3]", async () => {
+  exporter.cards({ index: 0, xid: 0 }, { index: 1, xid: 31 });
+  const at = await start({ couple_xid: true });
+  await untilGpus("both cards", at, ({ gpus }) => gpus.length === 2);
+  exporter.cards({ index: 0 }, { index: 1 });
+  const view = await untilGpus("the loss", at, ({ gpus }) => gpus.every(({ fields_lost: lost }) => lost[0] === "xid"));
+  await exporter.untilAsked(3);
+  const warnings = (): number => at.logLines.filter((line) => line.includes("gpu.field_lost")).length;
+  assert.equal(await eventually("the warnings", warnings, (count) => count >= 2), 2);
+  assert.deepEqual(guardedOf(view, "u"), []);
+  assert.equal(await at.metric('yardmaster_gpu_field_lost{host="gpu-host",gpu="GPU-gpu-host-0",field="xid"}'), 1);
 });
 
 test("a dry run counts and logs what it would take out, once, and takes out nothing [30.H4]", async () => {

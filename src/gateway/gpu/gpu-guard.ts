@@ -1,10 +1,13 @@
+import type { AuditEvent } from "../../contract/audit-event.ts";
 import type { GpuHealthSettings } from "../../contract/gateway-config.ts";
 import type { GpuBook } from "../../decide/gpu/gpu-book.ts";
 import type { GpuPolicy } from "../../decide/gpu/gpu-policy.ts";
-import { judgeGuards, type GuardVerdict } from "../../decide/gpu/judge-upstream.ts";
+import { judgeGuards, type GuardedView, type GuardVerdict } from "../../decide/gpu/judge-upstream.ts";
 import { exclusionReason } from "../../decide/routing/choose-endpoint.ts";
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
+import { requestIds } from "../../kernel/ids.ts";
 import type { Logger } from "../../kernel/log.ts";
+import type { AuditSink } from "../audit/audit-sink.ts";
 import type { GpuMetrics } from "../metrics/gpu-metrics.ts";
 import type { Endpoint } from "../upstreams/endpoint.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
@@ -14,6 +17,7 @@ import type { EndpointGpus } from "./endpoint-gpus.ts";
 export interface GpuGuardDeps {
   readonly clock: Clock;
   readonly log: Logger;
+  readonly audit: Pick<AuditSink, "record">;
   readonly registry: UpstreamRegistry;
   readonly metrics: GpuMetrics;
   readonly book: GpuBook;
@@ -35,6 +39,7 @@ export function isAble(endpoint: Endpoint, now: MonoMs): boolean {
 export class GpuGuard {
   readonly #deps: GpuGuardDeps;
   readonly #standing = new WeakMap<Endpoint, Standing>();
+  readonly #nextId = requestIds();
 
   constructor(deps: GpuGuardDeps) {
     this.#deps = deps;
@@ -49,7 +54,7 @@ export class GpuGuard {
   release(): void {
     for (const upstream of this.#deps.registry.all()) {
       const guarded = upstream.endpoints.filter(({ guard }) => guard === "fail");
-      for (const endpoint of guarded) endpoint.guard = "pass";
+      for (const endpoint of guarded) this.#set(upstream, endpoint, "pass", "its cards are no longer watched");
       if (guarded.length > 0) upstream.roomChanged();
     }
   }
@@ -71,11 +76,28 @@ export class GpuGuard {
       const verdict = verdicts[index];
       if (verdict === undefined) continue;
       const guard = verdict.guarded && !settings().dryRun ? "fail" : "pass";
-      changed ||= guard !== endpoint.guard;
-      endpoint.guard = guard;
+      if (guard !== endpoint.guard) {
+        changed = true;
+        this.#set(upstream, endpoint, guard, reasonOf(verdict, views[index]?.cards ?? [], settings()));
+      }
       this.#note(upstream, endpoint, verdict);
     }
     if (changed) upstream.roomChanged();
+  }
+
+  /** What is done to an endpoint is on record, with its reason, as a request's end is. */
+  #set(upstream: Upstream, endpoint: Endpoint, guard: "pass" | "fail", reason: string): void {
+    endpoint.guard = guard;
+    const { audit, clock } = this.#deps;
+    audit.record({
+      ...NO_REQUEST,
+      time: clock.wall(),
+      requestId: this.#nextId(),
+      route: `gpu.guard: ${reason}`.slice(0, REASON_CHARS_MAX),
+      upstream: upstream.settings.id,
+      endpoint: endpoint.id,
+      outcome: guard === "fail" ? "guarded" : "unguarded",
+    });
   }
 
   #note(upstream: Upstream, endpoint: Endpoint, verdict: GuardVerdict): void {
@@ -99,4 +121,42 @@ export class GpuGuard {
   }
 }
 
+function reasonOf(
+  { fault, guarded }: GuardVerdict,
+  cards: GuardedView["cards"],
+  { coupleFaults, dryRun }: GpuHealthSettings,
+): string {
+  if (fault !== null) {
+    const about = `${fault.gpu} ${fault.kind}: ${fault.detail}`;
+    if (!coupleFaults) return `faults are not coupled any more, ${about}`;
+    if (dryRun) return `a dry run began, ${about}`;
+    return guarded ? about : `no other endpoint could serve, ${about}`;
+  }
+  for (const { gpu, verdict } of cards) if (verdict.kind === "unknown") return `${gpu} is unknown: ${verdict.why}`;
+  return cards.length === 0 ? "no card of it is known" : "no card of it has a fault";
+}
+
 const NONE_TRIED: ReadonlySet<string> = new Set();
+const REASON_CHARS_MAX = 256;
+
+const NO_REQUEST = {
+  keyId: null,
+  class: null,
+  method: "EVENT",
+  model: null,
+  status: 0,
+  errorCode: null,
+  queueMs: null,
+  firstByteMs: null,
+  totalMs: 0,
+  promptTokens: null,
+  completionTokens: null,
+  cachedTokens: null,
+  bytesIn: 0,
+  bytesOut: 0,
+  attempts: 0,
+  idempotentReplay: false,
+  cacheHit: false,
+  shed: false,
+  overflow: null,
+} as const satisfies Partial<AuditEvent>;

@@ -2,12 +2,14 @@ import type { GpuReport } from "../../contract/fleet.ts";
 import type { GpuHealthSettings } from "../../contract/gateway-config.ts";
 import type { GpuHealthView } from "../../contract/gpu-health-view.ts";
 import { GpuBook } from "../../decide/gpu/gpu-book.ts";
+import type { GpuCard } from "../../decide/gpu/gpu-card.ts";
 import { parseGpuName } from "../../decide/gpu/gpu-name.ts";
 import type { GpuPolicy } from "../../decide/gpu/gpu-policy.ts";
 import { sampleOfReport } from "../../decide/gpu/gpu-sample.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
+import type { AuditSink } from "../audit/audit-sink.ts";
 import type { GpuMetrics } from "../metrics/gpu-metrics.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
@@ -21,6 +23,7 @@ export interface GpuHealthDeps {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Logger;
+  readonly audit: Pick<AuditSink, "record">;
   readonly client: UpstreamClient;
   readonly registry: UpstreamRegistry;
   readonly metrics: GpuMetrics;
@@ -45,6 +48,7 @@ export class GpuHealth {
   #soon: Timer | undefined;
   #notKnown = new Set<string>();
   #lookedFor = false;
+  readonly #blind = new WeakMap<GpuCard, string>();
 
   constructor(settings: GpuHealthSettings, deps: GpuHealthDeps) {
     this.#deps = deps;
@@ -77,6 +81,7 @@ export class GpuHealth {
   refresh(): void {
     this.#guard.refresh();
     this.#warnOfUnknown();
+    this.#warnOfBlind();
   }
 
   /** What an agent reads on its own host: the whole list of its cards, each time. */
@@ -141,6 +146,16 @@ export class GpuHealth {
             this.#deps.log.warn("gpu.not_known", { gpu: text, upstream: upstream.settings.id, endpoint: endpoint.id });
         }
     this.#notKnown = missing;
+  }
+
+  /** A field that is told no more takes away what rests on it, and nothing else would show that. */
+  #warnOfBlind(): void {
+    for (const [gpu, card] of this.#book.cards()) {
+      const fields = [...card.lost].join(" ");
+      if (fields === (this.#blind.get(card) ?? "")) continue;
+      this.#blind.set(card, fields);
+      if (fields !== "") this.#deps.log.warn("gpu.field_lost", { gpu, source: card.source, fields });
+    }
   }
 
   #sayOldForms(): void {
