@@ -112,6 +112,19 @@ test("on a page of several hosts one that is missing as a whole loses no card, o
   );
 });
 
+test("a card that one of two sources no longer tells of is not gone while the other does [80.A13]", () => {
+  const book = new GpuBook();
+  for (const seconds of [0, 15])
+    for (const source of ["a", "b"]) book.look(source, page(card(0), card(1)), at(seconds), POLICY);
+  for (const seconds of [30, 45, 60, 75]) {
+    book.look("a", page(card(1)), at(seconds), POLICY);
+    book.look("b", page(card(0), card(1)), at(seconds + 1), POLICY);
+    assert.deepEqual(verdicts(book, seconds + 1), ["GPU-0 good", "GPU-1 good"]);
+  }
+  for (const source of ["a", "b", "a", "b"]) book.look(source, page(card(1)), at(90), POLICY);
+  assert.deepEqual(verdicts(book, 90), ["GPU-0 faulted", "GPU-1 good"]);
+});
+
 test("a card in seven instances that falls off the bus is one card that is gone, not most of its host [30.U1]", () => {
   const book = new GpuBook();
   const split = Array.from({ length: 7 }, (_, at) => card(0, { instance: String(at + 1) }));

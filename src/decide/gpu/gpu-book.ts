@@ -40,7 +40,8 @@ const PARTIAL_PART = 0.55;
  * Invariants:
  *   B1. A card is known by its UUID, or by host and index where no UUID is told; never by an index alone.
  *   B2. A look that failed changes no card. Only a whole page can make a card missing, and only beside other cards of its host.
- *   B3. Of two sources that tell of one card, the one that told first is heard for as long as what it tells is fresh.
+ *   B3. Of two sources that tell of one card, the one that told first is heard for as long as it tells of it and
+ *       what it tells is fresh.
  */
 export class GpuBook {
   readonly #cards = new Map<string, GpuCard>();
@@ -104,7 +105,8 @@ export class GpuBook {
     const known = [...this.#cards].filter(([, card]) => card.source === source);
     const told = new Set(samples.map(cardOf));
     const hosts = new Map<string, { readonly all: Set<string>; readonly missing: Set<string> }>();
-    for (const [, { sample }] of known) {
+    // Cards on this page that another source is heard for stand beside the missing ones too.
+    for (const sample of [...known.map(([, card]) => card.sample), ...samples]) {
       const of = hosts.get(sample.host) ?? { all: new Set(), missing: new Set() };
       hosts.set(sample.host, of);
       of.all.add(cardOf(sample));
@@ -158,7 +160,7 @@ export class GpuBook {
       this.#name(card, sample);
       return;
     }
-    if (known.source !== source && !known.isStale(now, policy)) return;
+    if (known.source !== source && !known.isMissed && !known.isStale(now, policy)) return;
     const moved = known.sample.host !== sample.host || known.sample.index !== sample.index;
     if (moved) this.#unname(known);
     known.observe(source, sample, now, policy);

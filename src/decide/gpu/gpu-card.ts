@@ -104,6 +104,11 @@ export class GpuCard {
     if (this.isGone) this.#judge("gone", GONE, now, 0);
   }
 
+  /** It was missing when its source told last. */
+  get isMissed(): boolean {
+    return this.#misses > 0;
+  }
+
   get isGone(): boolean {
     return this.#misses >= GONE_AFTER_LOOKS;
   }
