@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { REPLICA_ENGINES, type Profile } from "./catalog.ts";
-import type { NodeReport, ShardFailure } from "./fleet.ts";
+import type { GpuReport, NodeReport, ShardFailure } from "./fleet.ts";
 import { readFrame, type ReadFrame } from "./frames.ts";
 
 /**
@@ -44,7 +44,9 @@ const epoch = z.number().int().min(1).max(Number.MAX_SAFE_INTEGER);
 const mib = z.number().min(0).nullable();
 const words = z.record(text(256), text(1_024));
 
-const gpuReport = z.object({
+/** Cards of one node. */
+export const GPUS_MAX = 64;
+export const gpuReport: z.ZodType<GpuReport> = z.object({
   uuid: id,
   index: count,
   name: text(256),
@@ -101,7 +103,7 @@ const nodeReport: z.ZodType<NodeReport> = z.object({
   weights: z.array(z.object({ name: text(256), bytes: count })).max(100_000),
   engines: z.array(z.enum(REPLICA_ENGINES)).max(16),
   commands: z.array(text(4_096)).max(1_000),
-  gpus: z.array(gpuReport).max(64),
+  gpus: z.array(gpuReport).max(GPUS_MAX),
   gpuDiscovery: z.enum(["nvidia-smi", "amd-smi", "none", "failed"]),
   gpuDiscoveryWhy: text(1_024).nullable(),
   shards: z.array(shardReport).max(1_024),

@@ -468,7 +468,9 @@ export const configFile = z.strictObject({
     .prefault({}),
   gpu_health: gpuHealthSection
     .optional()
-    .describe("Faulted and saturated GPUs. Absent: nothing of it happens, and no card is looked at."),
+    .describe(
+      "Faulted and saturated GPUs. Absent: no exporter is asked; under `gateway.control` placed endpoints are guarded by what agents read, and else no card is looked at.",
+    ),
   control: controlSection.optional().describe("For `yardmaster control`. Absent: the defaults."),
   agent: agentSection.optional().describe("For `yardmaster agent`. Absent: the defaults."),
   gateway: gatewaySection.optional().describe("How a gateway follows the control plane. Absent: it does not."),

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { aGpu } from "../testing/fleet-builders.ts";
 import {
   FEED_ENGINES,
   FEED_FRAME_BYTES_MAX,
@@ -52,6 +53,7 @@ const FROM_CONTROL: readonly FeedMessage[] = [
     modelsGone: ["o"],
     endpointsGone: ["r0"],
   },
+  { type: "readings", mark: MARK, nodes: [{ node: "node-a", gpus: [aGpu("GPU-1", { health: "sick" })], ageMs: 12.5 }] },
   { type: "standby" },
   { type: "ping", n: 1 },
 ];

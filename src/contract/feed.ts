@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { gpuReport, GPUS_MAX } from "./agent-link.ts";
 import { readFrame, type ReadFrame } from "./frames.ts";
 
 /**
@@ -15,6 +16,8 @@ import { readFrame, type ReadFrame } from "./frames.ts";
  *       stays with `draining`: calls that run end there, and no new one goes there.
  *   F5. `used` names every replica on which the gateway runs calls and every one that it would send calls to. Under the mark in
  *       `have`, a replica that is not named has no call here.
+ *   F6. `readings` are of now and no part of the state: they have no versions, are kept by nobody, and one that was not taken is
+ *       not asked for again. A gateway takes those under the mark's epoch and holder that its state is of.
  */
 export const FEED_PATH = "/gateway/v1";
 /** A larger frame ends the connection. */
@@ -26,6 +29,7 @@ export const FEED_WHOLE_EVERY_MS = 60_000;
 
 const MODELS_MAX = 20_000;
 const ENDPOINTS_MAX = 20_000;
+const READINGS_MAX = 4_096;
 
 const id = z.string().min(1).max(128);
 const text = (max: number): z.ZodString => z.string().max(max);
@@ -133,10 +137,25 @@ const change = z.object({
   modelsGone: z.array(modelName).max(MODELS_MAX),
   endpointsGone: z.array(id).max(ENDPOINTS_MAX),
 });
+const feedReading = z.object({
+  /** Its name. */
+  node: text(128).min(1),
+  /** All its cards, as its agent told of them. */
+  gpus: z.array(gpuReport).max(GPUS_MAX),
+  /** For how long the control plane has had it when it is sent. */
+  ageMs: duration,
+});
+export type FeedReading = z.output<typeof feedReading>;
+/** What agents read of their cards. */
+const readings = z.object({
+  type: z.literal("readings"),
+  mark: feedMark,
+  nodes: z.array(feedReading).max(READINGS_MAX),
+});
 /** This control plane does not lead: what it knows is not the truth now. */
 const standby = z.object({ type: z.literal("standby") });
 
-const feedMessage = z.discriminatedUnion("type", [welcome, state, change, standby, ping, pong]);
+const feedMessage = z.discriminatedUnion("type", [welcome, state, change, readings, standby, ping, pong]);
 export type FeedMessage = z.output<typeof feedMessage>;
 export type FeedChange = Omit<z.output<typeof change>, "type" | "mark" | "from">;
 

@@ -217,6 +217,8 @@ export interface GpuSourceSettings {
 }
 
 export interface GpuHealthSettings {
+  /** Whether it is about endpoints that a control plane placed and no others: the file says nothing of cards. */
+  readonly placedOnly: boolean;
   readonly sources: readonly GpuSourceSettings[];
   readonly pollMs: number;
   readonly stalenessMs: number;

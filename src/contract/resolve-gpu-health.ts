@@ -1,13 +1,17 @@
 import type { GpuHealthSettings, GpuSourceSettings } from "./gateway-config.ts";
-import type { GpuHealthSection } from "./gpu-schema.ts";
+import { gpuHealthSection, type GpuHealthSection } from "./gpu-schema.ts";
 
 const milliseconds = (seconds: number): number => Math.round(seconds * 1000);
 
 /** The section is taken to be checked: an address that can't be read throws. */
 export function resolveGpuHealth(section: GpuHealthSection | undefined): GpuHealthSettings | null {
-  if (section === undefined) return null;
+  return section === undefined ? null : settingsOf(section);
+}
+
+function settingsOf(section: GpuHealthSection): GpuHealthSettings {
   const listed = section.sources.map(({ dcgm_url: url, host }) => source(url, host));
   return {
+    placedOnly: false,
     sources: section.dcgm_url === undefined ? listed : [...listed, source(section.dcgm_url, null)],
     pollMs: milliseconds(section.poll_s),
     stalenessMs: milliseconds(section.staleness_s),
@@ -23,6 +27,14 @@ export function resolveGpuHealth(section: GpuHealthSection | undefined): GpuHeal
     xidOverrides: new Map(Object.entries(section.xid).map(([code, xidClass]) => [Number(code), xidClass])),
   };
 }
+
+/** Without a word in the file: what agents find takes placed endpoints out, and nothing is shed. */
+export const PLACED_GPU_HEALTH: GpuHealthSettings = {
+  ...settingsOf(gpuHealthSection.parse({})),
+  placedOnly: true,
+  coupleFaults: true,
+  coupleXid: true,
+};
 
 const DEFAULT_PORT = { "http:": 80, "https:": 443 } as const;
 

@@ -60,7 +60,10 @@ export class LiveCluster {
       controls: settings.advertise,
       heartbeatMs: () => heartbeatMs(this.links.count, watch.unreachableAfterMs),
       commandLifeMs: pass.commandLifeMs,
-      onReport: (report, at) => this.loop.heard(report, at),
+      onReport: (report, at) => {
+        this.feed.heardCards(report.name, report.gpus, at);
+        this.loop.heard(report, at);
+      },
       onWelcome: () => this.loop.wake(),
       onEvent,
     });

@@ -1,5 +1,6 @@
 import type { GatewayConfig } from "../contract/gateway-config.ts";
 import { formatListen } from "../contract/listen-address.ts";
+import { PLACED_GPU_HEALTH } from "../contract/resolve-gpu-health.ts";
 import { planUpstreams, type UpstreamPlan } from "../decide/feed/plan-upstreams.ts";
 import type { Clock } from "../kernel/clock.ts";
 import { Bag } from "../kernel/bag.ts";
@@ -348,6 +349,9 @@ export class Gateway {
   #follow(): void {
     this.#feed?.run({
       onState: () => this.#applyUpstreams(),
+      onReadings: (nodes) => {
+        for (const { node, gpus, ageMs } of nodes) this.applyGpuReadings(node, gpus, ageMs);
+      },
       report: (now) => makeReport(this.#registry.shown(), now),
     });
   }
@@ -359,13 +363,13 @@ export class Gateway {
     return upstream.start.kind === "waits" || upstream.endpoints.some(({ health }) => health === "healthy");
   }
 
-  /** All cards that the agent of a host reads now, each time it tells: what the control plane's feed calls. */
-  applyGpuReadings(host: string, readings: readonly GpuReport[]): void {
-    this.#gpuHealth?.applyReadings(host, readings);
+  /** All cards that the agent of a host read so many ms ago. */
+  applyGpuReadings(host: string, readings: readonly GpuReport[], ageMs = 0): void {
+    this.#gpuHealth?.applyReadings(host, readings, ageMs);
   }
 
   #applyGpuHealth(): void {
-    const { gpuHealth } = this.#config;
+    const gpuHealth = this.#config.gpuHealth ?? (this.#feed === null ? null : PLACED_GPU_HEALTH);
     if (gpuHealth === null) {
       this.#gpuHealth?.stop();
       this.#gpuHealth = null;

@@ -7,6 +7,7 @@ import type { FeedState } from "../../decide/feed/make-feed.ts";
 import { systemClock } from "../../kernel/clock.ts";
 import { silentLogger } from "../../kernel/log.ts";
 import { FakeGateway } from "../../testing/fake-gateway.ts";
+import { aGpu } from "../../testing/fleet-builders.ts";
 import { serveUpgrades } from "../api/upgrades.ts";
 import { FeedServer } from "./feed-server.ts";
 
@@ -55,6 +56,10 @@ const stateOf = (why: string, models = 1): FeedState => ({
   endpoints: new Map(),
 });
 
+/** What it was told last of the card's use. */
+const readUsed = (gateway: FakeGateway): number | null | undefined =>
+  gateway.heard.findLast((message) => message.type === "readings")?.nodes[0]?.gpus[0]?.usedMib;
+
 test("a gateway that does not read holds nothing up, and gets one whole state when it reads again [80.I9 80.C25]", async () => {
   await using world = await feedWorld();
   const { feed, url } = world;
@@ -69,6 +74,7 @@ test("a gateway that does not read holds nothing up, and gets one whole state wh
   const rounds = 8;
   for (let round = 1; round <= rounds; round += 1) {
     feed.publish(stateOf(`${words}${round}`, 3_000));
+    feed.heardCards("node-a", [aGpu("GPU-1", { usedMib: round })], systemClock.mono());
     await quick.until(`round ${round}`, () => quick.mark?.version === round + 1);
   }
   const from = slow.heard.length;
@@ -78,6 +84,7 @@ test("a gateway that does not read holds nothing up, and gets one whole state wh
   const late = slow.heard.slice(from).filter(({ type }) => type === "state" || type === "change");
   assert.equal(late.at(-1)?.type, "state");
   assert.ok(late.length < rounds, `${late.length} messages waited for it`);
+  await slow.until("the newest readings", () => readUsed(slow) === rounds);
 });
 
 test("a control plane that leads no longer says so, and a new term begins with a whole state of its own [40.C3]", async () => {
@@ -101,4 +108,31 @@ test("a control plane that leads no longer says so, and a new term begins with a
   feed.publish(stateOf("third"));
   await gw.until("the state", () => gw.count("state") === 2);
   assert.deepEqual([gw.mark?.epoch, gw.mark?.version], [6, 1]);
+});
+
+test("what agents read of cards is told by a leader alone, and only to those who have its state [30.T1 40.C3]", async () => {
+  await using world = await feedWorld();
+  const { feed, url } = world;
+  const hear = (temperatureC: number): void =>
+    feed.heardCards("node-a", [aGpu("GPU-1", { temperatureC })], systemClock.mono());
+  await using gw = new FakeGateway(url, "k");
+  await gw.until("the first word", () => gw.count("standby") === 1);
+  hear(40);
+  feed.lead({ epoch: 4, holder: "h" });
+  feed.publish(stateOf("first"));
+  await gw.until("the readings", () => gw.count("readings") === 1);
+  assert.deepEqual(
+    gw.heard.map(({ type }) => type).filter((type) => type !== "ping"),
+    ["welcome", "standby", "state", "readings"],
+  );
+  const told = gw.heard.find((message) => message.type === "readings");
+  assert.deepEqual([told?.mark, told?.nodes[0]?.node], [gw.mark, "node-a"]);
+  feed.lead(null);
+  hear(41);
+  await gw.until("the word", () => gw.count("standby") === 2);
+  feed.lead({ epoch: 6, holder: "h" });
+  feed.publish(stateOf("second"));
+  await gw.until("the readings of the new term", () => gw.count("readings") === 2);
+  const newest = gw.heard.findLast((message) => message.type === "readings");
+  assert.deepEqual([newest?.mark.epoch, newest?.nodes[0]?.gpus[0]?.temperatureC], [6, 41]);
 });

@@ -8,7 +8,9 @@ import {
   type GatewayMessage,
   writeFeedFrame,
 } from "../../contract/feed.ts";
+import type { GpuReport } from "../../contract/fleet.ts";
 import { GATEWAY_RULES, GatewayReports } from "../../decide/feed/gateway-reports.ts";
+import { GpuReadings } from "../../decide/feed/gpu-readings.ts";
 import { diffFeed, type FeedState, NO_FEED } from "../../decide/feed/make-feed.ts";
 import type { LeaderTerm } from "../../decide/leader/lease-claim.ts";
 import type { Clock, MonoMs, Timer } from "../../kernel/clock.ts";
@@ -26,6 +28,7 @@ import { GatewayConnection } from "./gateway-connection.ts";
  *   W1. Only a leader tells a state, and only what is committed; a version is told to all or superseded by a higher one.
  *   W2. A gateway gets a change only over the version that it was sent before, else the whole state.
  *   W3. Who does not read gets nothing more until it has read all, and then one whole state: nothing is queued for it.
+ *   W4. What agents read of cards is told by a leader alone, to those who have its state and have read all; else it is left out.
  */
 const REPORT_MS = 1_000;
 const LOOK_MS = 1_000;
@@ -76,6 +79,7 @@ export class FeedServer {
     clientTracking: false,
   });
   readonly #reports: GatewayReports;
+  readonly #readings = new GpuReadings();
   readonly #open = new Set<GatewayConnection>();
   readonly #byId = new Map<string, GatewayConnection>();
   #term: Term | null = null;
@@ -94,6 +98,7 @@ export class FeedServer {
   /** A term begins, or this control plane no longer leads. */
   lead(term: LeaderTerm | null): void {
     const { clusterId, clock } = this.#ports;
+    for (const { readings } of this.#byId.values()) readings.clear();
     if (term === null) {
       this.#term = null;
       for (const connection of this.#byId.values()) connection.tell({ type: "standby" }, null);
@@ -126,6 +131,11 @@ export class FeedServer {
       if (frame !== null && connection.at === before) connection.tellFrame(frame, term.version);
       else this.#tellWhole(connection, term);
     }
+  }
+
+  /** All cards that the agent of a node read, in a report that came at `at`. */
+  heardCards(node: string, gpus: readonly GpuReport[], at: MonoMs): void {
+    this.#readings.heard(node, gpus, at);
   }
 
   demanded(now: MonoMs): ReadonlySet<string> {
@@ -228,7 +238,10 @@ export class FeedServer {
     this.#ports.log.info("gateway.disconnected", { gateway: name, id, why });
   }
 
-  /** Once a second: whoever is behind and has read all it was sent gets the whole state, and everybody once a minute. */
+  /**
+   * Once a second: whoever is behind and has read all it was sent gets the whole state, and everybody once a minute. Then what is new
+   * of cards.
+   */
   #look(): void {
     const { clock, log } = this.#ports;
     const now = clock.mono();
@@ -239,6 +252,7 @@ export class FeedServer {
           const isBehind = connection.at !== term.version;
           const ageMs = now - connection.wholeAt;
           if (ageMs >= FEED_WHOLE_EVERY_MS || (isBehind && ageMs >= WHOLE_MS_MIN)) this.#tellWhole(connection, term);
+          this.#tellReadings(connection, term, now);
         }
       }
     } catch (error) {
@@ -272,6 +286,13 @@ export class FeedServer {
     };
     connection.wholeAt = this.#ports.clock.mono();
     connection.tell(message, term.version);
+  }
+
+  /** W4. */
+  #tellReadings(connection: GatewayConnection, term: Term, now: MonoMs): void {
+    if (connection.at === null || !connection.hasReadAll) return;
+    const nodes = connection.readings.next(this.#readings, now);
+    if (nodes.length > 0) connection.tell({ type: "readings", mark: this.#mark(term), nodes }, connection.at);
   }
 
   #mark = ({ mark, version }: Term): FeedMark => ({ ...mark, version });

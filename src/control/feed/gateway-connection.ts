@@ -8,6 +8,7 @@ import {
   readGatewayFrame,
   writeFeedFrame,
 } from "../../contract/feed.ts";
+import { ToldReadings } from "../../decide/feed/gpu-readings.ts";
 import { asMono, type Clock, type MonoMs, type Timer } from "../../kernel/clock.ts";
 import { PeerSocket } from "../link/peer-socket.ts";
 import type { GatewaySeen } from "../view/cluster-view.ts";
@@ -46,6 +47,8 @@ export class GatewayConnection {
   at: number | null = null;
   /** When it was last sent the whole state. */
   wholeAt: MonoMs = asMono(Number.NEGATIVE_INFINITY);
+  /** What it was told of cards. */
+  readonly readings = new ToldReadings();
 
   constructor(socket: WebSocket, ports: GatewayConnectionPorts) {
     this.#ports = ports;

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import type { FeedEndpoint, FeedMark, FeedModel } from "../../contract/feed.ts";
 import { aFeedEndpoint, aFeedModel, aMark } from "../../testing/fake-feed.ts";
-import { endpointsOf, takeChange, takeWhole, type FeedHeld, type FeedState } from "./take-feed.ts";
+import { endpointsOf, isOfLeader, takeChange, takeWhole, type FeedHeld, type FeedState } from "./take-feed.ts";
 
 const NOTHING: FeedHeld = { state: null, confirmed: false };
 const whole = (mark: Partial<FeedMark> = {}, models: FeedModel[] = [], endpoints: FeedEndpoint[] = []) => ({
@@ -177,4 +177,14 @@ test("whatever is lost on the way, and whatever an old leader says in between, a
     }),
     { numRuns: 200 },
   );
+});
+
+test("what is told beside the state counts only from him whose state it is, once its cluster has spoken [40.C3]", () => {
+  const { state } = taken(NOTHING, whole({ epoch: 2, version: 4 }));
+  const held: FeedHeld = { state, confirmed: true };
+  assert.equal(isOfLeader(held, aMark({ epoch: 2, version: 9 })), true);
+  for (const mark of [{ epoch: 1 }, { epoch: 3 }, { epoch: 2, holder: "another" }, { epoch: 2, clusterId: "another" }])
+    assert.equal(isOfLeader(held, aMark(mark)), false, JSON.stringify(mark));
+  assert.equal(isOfLeader({ state, confirmed: false }, aMark({ epoch: 2 })), false);
+  assert.equal(isOfLeader(NOTHING, aMark()), false);
 });

@@ -87,6 +87,10 @@ function changed(state: FeedState, told: FeedChange): FeedState["endpoints"] {
 
 const byId = (a: FeedEndpoint, b: FeedEndpoint): number => (a.replicaId < b.replicaId ? -1 : 1);
 
+/** Whether what is told beside the state comes from him whose state it is. */
+export const isOfLeader = ({ state, confirmed }: FeedHeld, mark: FeedMark): boolean =>
+  state !== null && confirmed && state.mark.epoch === mark.epoch && refusalOf(state.mark, mark) === null;
+
 function refusalOf(held: FeedMark, told: FeedMark): FeedRefusal | null {
   if (told.clusterId !== held.clusterId) return "otherCluster";
   if (told.epoch < held.epoch) return "oldEpoch";

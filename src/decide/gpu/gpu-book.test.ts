@@ -195,7 +195,9 @@ test("cards are bounded in number: fresh ones stay, the longest silent one makes
   book.look("t", page(...many(5_000, 10)), at(1), POLICY);
   assert.equal(book.cards().length, 4_096);
   assert.deepEqual(found(book, "GPU-5000"), []);
-  book.look("t", page(...many(5_000, 10)), at(100), POLICY);
+  for (const seconds of [59, 61]) book.look("t", page(...many(5_000, 10)), at(seconds), POLICY);
+  assert.deepEqual(found(book, "GPU-5000"), [], "a full book is not searched at each look");
+  book.look("t", page(...many(5_000, 10)), at(65), POLICY);
   assert.equal(book.cards().length, 4_096);
   assert.deepEqual(found(book, "GPU-5000"), ["GPU-5000"]);
 });

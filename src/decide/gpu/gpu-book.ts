@@ -1,4 +1,4 @@
-import type { MonoMs } from "../../kernel/clock.ts";
+import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import { GpuCard, type GpuVerdict } from "./gpu-card.ts";
 import { gpuAlias, type GpuName } from "./gpu-name.ts";
 import type { GpuPolicy } from "./gpu-policy.ts";
@@ -31,6 +31,8 @@ export interface GpuSource {
 }
 
 const CARDS_MAX = 4_096;
+/** Looking for room costs a look at every card, and a larger fleet asks for it with each reading. */
+const FULL_MS = 5_000;
 /** From this part of a host's cards on, their absence is the fault of whoever tells of them, not the cards'. */
 const PARTIAL_PART = 0.55;
 
@@ -48,6 +50,8 @@ export class GpuBook {
   /** By every name that a card answers to; a card's name without an instance leads to all its instances. */
   readonly #byAlias = new Map<string, Set<GpuCard>>();
   readonly #sources = new Map<string, GpuSource>();
+  /** When no room was found for a further card. */
+  #fullAt: MonoMs = asMono(Number.NEGATIVE_INFINITY);
 
   cards(): readonly (readonly [string, GpuCard])[] {
     return [...this.#cards];
@@ -55,6 +59,10 @@ export class GpuBook {
 
   sources(): readonly GpuSource[] {
     return [...this.#sources.values()];
+  }
+
+  source(name: string): GpuSource | undefined {
+    return this.#sources.get(name);
   }
 
   addSource(name: string): void {
@@ -180,10 +188,12 @@ export class GpuBook {
   }
 
   #makeRoom(now: MonoMs, policy: GpuPolicy): boolean {
+    if (now - this.#fullAt < FULL_MS) return false;
     const oldest = [...this.#cards]
       .filter(([, card]) => card.isStale(now, policy))
       .sort(([, a], [, b]) => a.seenAt - b.seenAt)[0];
-    if (oldest !== undefined) this.#forget(...oldest);
+    if (oldest === undefined) this.#fullAt = now;
+    else this.#forget(...oldest);
     return oldest !== undefined;
   }
 

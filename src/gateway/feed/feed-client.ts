@@ -1,9 +1,16 @@
 import { randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
-import type { FeedMark, FeedMessage, GatewayMessage, GatewayReport } from "../../contract/feed.ts";
+import type { FeedMark, FeedMessage, FeedReading, GatewayMessage, GatewayReport } from "../../contract/feed.ts";
 import type { FeedSettings } from "../../contract/gateway-config.ts";
-import { takeChange, takeWhole, type FeedHeld, type FeedRefusal, type FeedState } from "../../decide/feed/take-feed.ts";
+import {
+  isOfLeader,
+  takeChange,
+  takeWhole,
+  type FeedHeld,
+  type FeedRefusal,
+  type FeedState,
+} from "../../decide/feed/take-feed.ts";
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
 import { messageOf, YardmasterError } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
@@ -36,6 +43,8 @@ export interface FeedPorts {
 /** What the gateway does with it. */
 export interface FeedUser {
   onState(state: FeedState): void;
+  /** What agents read of their cards. */
+  onReadings(nodes: readonly FeedReading[]): void;
   report(now: MonoMs): Pick<GatewayReport, "demand" | "used">;
 }
 
@@ -96,6 +105,9 @@ export class FeedClient {
           bearer,
           hello: () => this.#hello(),
           onWelcome: (link, message) => this.#welcome(link, message),
+          onReadings: ({ mark, nodes }) => {
+            if (isOfLeader(this.#held, mark)) this.#user?.onReadings(nodes);
+          },
           onState: (link, message) => this.#take(link, message),
         }),
     );

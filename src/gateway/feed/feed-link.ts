@@ -20,6 +20,7 @@ export type FeedStanding = "away" | "standby" | "leads";
 
 export interface FeedLinkPorts extends Omit<DialPorts<FeedMessage, GatewayMessage>, "onMessage" | "onEnd"> {
   readonly onWelcome: (link: FeedLink, message: Extract<FeedMessage, { type: "welcome" }>) => void;
+  readonly onReadings: (message: Extract<FeedMessage, { type: "readings" }>) => void;
   readonly onState: (link: FeedLink, message: Extract<FeedMessage, { type: "state" | "change" }>) => void;
 }
 
@@ -82,6 +83,9 @@ export class FeedLink {
       case "change":
         this.#standing = "leads";
         ports.onState(this, message);
+        break;
+      case "readings":
+        ports.onReadings(message);
         break;
       default: // The link itself answers pings.
     }

@@ -57,6 +57,7 @@ export class EndpointGpus {
 
   #textsOf(upstream: Upstream, endpoint: Endpoint): readonly string[] {
     const { gpuIds } = upstream.settings;
+    if (endpoint.replica === null && this.#settings().placedOnly) return [];
     if (endpoint.gpus.length > 0 || gpuIds.length === 0) return endpoint.gpus;
     const { host, ties } = this.oldForm(upstream);
     return host !== null && ties.includes(endpoint) ? gpuIds.map((index) => `${host}/${index}`) : [];

@@ -6,7 +6,7 @@ import type { GpuCard } from "../../decide/gpu/gpu-card.ts";
 import { parseGpuName } from "../../decide/gpu/gpu-name.ts";
 import type { GpuPolicy } from "../../decide/gpu/gpu-policy.ts";
 import { sampleOfReport } from "../../decide/gpu/gpu-sample.ts";
-import type { Clock, Timer } from "../../kernel/clock.ts";
+import { asMono, type Clock, type Timer } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
@@ -33,7 +33,7 @@ const AGENT_SOURCES_MAX = 4_096;
 
 /**
  * Everything about the cards under the endpoints: who tells of them, what it means, and what is done about it. Made when the
- * configuration has a `gpu_health`; without one nothing of this exists.
+ * configuration has a `gpu_health`, or a control plane places endpoints; else nothing of this exists.
  */
 export class GpuHealth {
   readonly state: GpuState;
@@ -84,14 +84,17 @@ export class GpuHealth {
     this.#warnOfBlind();
   }
 
-  /** What an agent reads on its own host: the whole list of its cards, each time. */
-  applyReadings(host: string, readings: readonly GpuReport[]): void {
+  /** What an agent read on its own host so many ms ago: the whole list of its cards, each time. */
+  applyReadings(host: string, readings: readonly GpuReport[], ageMs: number): void {
     const { clock } = this.#deps;
-    const source = `agent ${host}`;
-    const isKnown = this.#book.sources().some(({ name }) => name === source);
-    if (!isKnown && this.#book.sources().length >= AGENT_SOURCES_MAX) return;
+    const name = `agent ${host}`;
+    const readAt = asMono(clock.mono() - ageMs);
+    const source = this.#book.source(name);
+    if (source === undefined && this.#book.sources().length >= AGENT_SOURCES_MAX) return;
+    // After a change of leaders the new one may tell of a report that came before the one that the old one told of.
+    if (source?.toldAt !== undefined && readAt < source.toldAt) return;
     const samples = readings.map((report) => sampleOfReport(host, report));
-    this.#book.look(source, { kind: "page", samples, whole: true }, clock.mono(), this.#settings);
+    this.#book.look(name, { kind: "page", samples, whole: true }, readAt, this.#settings);
     // Many agents tell at about the same time.
     this.#soon ??= clock.after(0, () => {
       this.#soon = undefined;
@@ -159,6 +162,7 @@ export class GpuHealth {
   }
 
   #sayOldForms(): void {
+    if (this.#settings.placedOnly) return;
     for (const upstream of this.#deps.registry.all()) {
       const { id, gpuIds } = upstream.settings;
       if (gpuIds.length === 0) continue;

@@ -117,7 +117,10 @@ export class OwnRoutes {
   #gpuHealth(): GpuHealth {
     const gpuHealth = this.#deps.gpuHealth();
     if (gpuHealth === null)
-      throw new YardmasterError("GPU_UNKNOWN", "this gateway looks at no GPU: its configuration has no `gpu_health`");
+      throw new YardmasterError(
+        "GPU_UNKNOWN",
+        "this gateway looks at no GPU: its configuration has neither `gpu_health` nor a control plane",
+      );
     return gpuHealth;
   }
 

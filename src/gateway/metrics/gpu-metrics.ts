@@ -2,7 +2,7 @@ import type { MetricDefinition } from "../../contract/metric-definition.ts";
 import { METRICS } from "../../contract/metric-names.ts";
 import type { CounterFamily, GaugeFamily, Registry } from "../../metrics/registry.ts";
 
-/** Gauges of cards, read at each scrape. Without `gpu_health` none of them has a series. */
+/** Gauges of cards, read at each scrape. While no card is looked at none of them has a series. */
 export interface GpuFamilies {
   readonly utilization: GaugeFamily;
   readonly memoryUsed: GaugeFamily;
