@@ -33,7 +33,10 @@ after(() => cluster[Symbol.asyncDispose]());
 
 interface Kill {
   readonly what: "node" | "leader" | "gateway";
-  readonly at: MonoMs;
+  /** Before the first process was sent its signal. */
+  readonly from: MonoMs;
+  /** After the last one had ended: calls can begin on what is being killed. */
+  readonly until: MonoMs;
   /** What may end badly: names of endpoints, or of a gateway. */
   readonly hurts: ReadonlySet<string>;
 }
@@ -56,23 +59,25 @@ async function killNode(random: Random): Promise<{ readonly kill: Kill; readonly
       if (ports.includes(Number(new URL(url).port))) hurts.add(id);
   const others = cluster.nodes.map(({ name }) => name).filter((name) => name !== node.name);
   await untilBusy(ports[0] ?? 0);
-  const at = systemClock.mono();
+  const from = systemClock.mono();
   await node.killTree();
+  const until = systemClock.mono();
   const heal = async (): Promise<void> => {
     const replicas = await cluster.untilSettled(COUNT, others);
     assert.ok(!replicas.some(({ nodes }) => nodes.includes(node.name)), "none is left on the dead node");
     assert.deepEqual(cluster.census.alive(node.name), []);
     await node.start();
   };
-  return { kill: { what: "node", at, hurts }, heal };
+  return { kill: { what: "node", from, until, hurts }, heal };
 }
 
 async function killLeader(): Promise<{ readonly kill: Kill; readonly heal: () => Promise<void> }> {
   const leader = await cluster.leading();
   const standby = cluster.standby(leader);
   const { epoch } = (await leader.leader())!;
-  const at = systemClock.mono();
+  const from = systemClock.mono();
   await leader.kill();
+  const until = systemClock.mono();
   const heal = async (): Promise<void> => {
     const view = await eventually(
       "the next leader",
@@ -83,19 +88,20 @@ async function killLeader(): Promise<{ readonly kill: Kill; readonly heal: () =>
     assert.ok((view?.epoch ?? 0) > (epoch ?? 0));
     await leader.start();
   };
-  return { kill: { what: "leader", at, hurts: new Set() }, heal };
+  return { kill: { what: "leader", from, until, hurts: new Set() }, heal };
 }
 
 async function killGateway(random: Random): Promise<{ readonly kill: Kill; readonly heal: () => Promise<void> }> {
   const gateway = pick(random, cluster.gateways);
-  const at = systemClock.mono();
+  const from = systemClock.mono();
   await gateway.kill();
-  return { kill: { what: "gateway", at, hurts: new Set([gateway.name]) }, heal: () => gateway.start() };
+  const until = systemClock.mono();
+  return { kill: { what: "gateway", from, until, hurts: new Set([gateway.name]) }, heal: () => gateway.start() };
 }
 
 const isExcused = (record: ClientRecord, kills: readonly Kill[]): boolean =>
-  kills.some(({ what, at, hurts }) => {
-    if (record.startedAt > at || record.endedAt < at || record.endedAt > at + FELT_MS) return false;
+  kills.some(({ what, from, until, hurts }) => {
+    if (record.startedAt > until || record.endedAt < from || record.endedAt > until + FELT_MS) return false;
     if (what === "gateway") return hurts.has(record.gateway);
     return hurts.has(record.endpoint ?? "") && toldOfError(record);
   });
