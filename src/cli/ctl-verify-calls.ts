@@ -26,6 +26,7 @@ const BATCH_TOKENS_TIMES = 4;
 const LEASE_MS_MAX = 100;
 const PEOPLE = 4;
 const OFFERED_MAX = 512;
+const SETTLED_MS_MAX = 15_000;
 const STANDING_MS_MAX = 10_000;
 const LOOK_MS = 20;
 const DRAINED_MS_MAX = 10_000;
@@ -50,7 +51,7 @@ export async function checkCall(gateway: VerifiedGateway, found: Findings): Prom
 
 /** The reference case: a backlog of batch, and people's calls into it. */
 export async function checkBacklog(gateway: VerifiedGateway, found: Findings): Promise<StepOutcome> {
-  const upstream = await upstreamOf(gateway, found);
+  const upstream = await settledUpstreamOf(gateway, found);
   if (inUse(upstream) > 0) return failed(`others use the upstream ${upstream.id}: the case needs it to be idle`);
   const people = Math.min(PEOPLE, upstream.slots - upstream.batch_max);
   if (people < 1) return notRun(`batch_max leaves no slot of the upstream ${upstream.id} to people`);
@@ -75,6 +76,16 @@ export async function checkBacklog(gateway: VerifiedGateway, found: Findings): P
     people: answers.map((answer) => ({ status: answer.status, queuedMs: queuedMs(answer), ms: answer.ms })),
     aloneMs: found.aloneMs,
   });
+}
+
+/** A gateway that has just met its Redis takes a part of the slots only, for some seconds. */
+async function settledUpstreamOf(gateway: VerifiedGateway, found: Findings): Promise<VerifiedUpstream> {
+  const until = gateway.clock.mono() + SETTLED_MS_MAX;
+  for (;;) {
+    const upstream = await upstreamOf(gateway, found);
+    if (upstream.sharing?.settling !== true || gateway.clock.mono() >= until) return upstream;
+    await gateway.sleep(LOOK_MS);
+  }
 }
 
 /** Until all of the backlog has come, or it is clear that it won't be seen standing. */

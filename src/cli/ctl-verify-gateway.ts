@@ -27,7 +27,7 @@ const healthPage = z.object({
       in_use: perClass,
       queue: z.object({ waiting: perClass }),
       /** Null where slots are not shared. */
-      sharing: z.object({ held: z.number() }).nullable(),
+      sharing: z.object({ held: z.number(), settling: z.boolean() }).nullable(),
       endpoints: z.array(z.object({ in_flight: z.number() })),
     }),
   ),

@@ -118,6 +118,11 @@ export class LeaseBook {
     return this.#lastAnswerAt;
   }
 
+  /** Whether fewer slots are taken than there are, since the store may not know yet what runs at other gateways. */
+  isSettling(now: MonoMs): boolean {
+    return this.#settling.isBound(now);
+  }
+
   /** Slots that this gateway may hold now; null while the store decides. */
   limit(limits: BookLimits, now: MonoMs): number | null {
     return this.#open?.all(limits.slots, now) ?? null;

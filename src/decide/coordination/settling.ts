@@ -22,6 +22,11 @@ interface Bound {
 export class Settling {
   #bound: Bound | null = null;
 
+  /** Whether less is taken than a settled store would give. */
+  isBound(now: MonoMs): boolean {
+    return this.#bound !== null && now < this.#bound.until;
+  }
+
   /** True when the bound is over by time: more may be asked for than before. */
   endsBy(now: MonoMs): boolean {
     return this.#bound !== null && now >= this.#bound.until && this.end();

@@ -26,7 +26,6 @@ const status = (code: number, error: Extract<RetryCause, { kind: "status" }>["er
 });
 
 const elsewhere: readonly [string, RetryCause][] = [
-  ["a failed connection", transport("connect")],
   ["a reset on a new connection", transport("reset")],
   ["a break before the first event", transport("truncated")],
   ["502", status(502)],
@@ -36,6 +35,12 @@ const elsewhere: readonly [string, RetryCause][] = [
 ];
 for (const [name, cause] of elsewhere)
   test(`${name} is tried on another endpoint [10.R4]`, () => assert.equal(decide(cause), "other"));
+
+test("a failed connection is tried on another endpoint whatever the budget holds: no engine had any work of it [10.R4 80.I8]", () => {
+  assert.equal(decide(transport("connect")), "unsent");
+  assert.equal(decide(transport("connect"), { budget: false }), "unsent");
+  assert.equal(decide(transport("connect"), { retries: 2 }), "attemptsSpent");
+});
 
 const behindTheHead: readonly [string, RetryCause][] = [
   ["a 500 of an engine that says it is dead", status(500, "engineDead")],
@@ -63,7 +68,8 @@ for (const [name, cause] of final)
 test("an attempt of a job is not made again after the engine went away with it, and is where no engine had it [80.G5]", () => {
   const gone = [transport("reset"), transport("reset", true), transport("truncated"), status(503, "engineDead")];
   for (const cause of gone) assert.equal(decide(cause, { startsOnce: true }), "started");
-  const refused = [transport("connect"), status(503, "overloaded"), status(503, "shuttingDown")];
+  assert.equal(decide(transport("connect"), { startsOnce: true }), "unsent");
+  const refused = [status(503, "overloaded"), status(503, "shuttingDown")];
   for (const cause of refused) assert.equal(decide(cause, { startsOnce: true }), "other");
 });
 
@@ -75,7 +81,7 @@ test("a reused connection that broke before any byte is tried once more at the s
 });
 
 test("a request that may have had an effect is tried again only when nothing was sent [10.R4]", () => {
-  assert.equal(decide(transport("connect"), { idempotent: false }), "other");
+  assert.equal(decide(transport("connect"), { idempotent: false }), "unsent");
   for (const cause of [
     transport("reset"),
     transport("reset", true),

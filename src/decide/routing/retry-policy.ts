@@ -34,16 +34,18 @@ export interface RetryView {
 
 export type RetryDecision =
   /**
-   * "other": another endpoint, and the budget is charged. "same": the same endpoint once more on a fresh connection, without charge:
-   * the engine had closed the idle connection and never saw the request.
+   * "other": another endpoint, and the budget is charged. "unsent": another endpoint, whatever the budget holds and without charge: no
+   * engine had any work of it, and the breaker ends it. "same": the same endpoint once more on a fresh connection, since the engine
+   * had closed the idle one and never saw the request.
    */
-  | { readonly kind: "retry"; readonly on: "other" | "same" }
+  | { readonly kind: "retry"; readonly on: "other" | "unsent" | "same" }
   | {
       readonly kind: "giveUp";
       readonly why: "notRetryable" | "notIdempotent" | "started" | "attemptsSpent" | "budget";
     };
 
 const ON_OTHER: RetryDecision = { kind: "retry", on: "other" };
+const ON_OTHER_UNSENT: RetryDecision = { kind: "retry", on: "unsent" };
 const ON_SAME: RetryDecision = { kind: "retry", on: "same" };
 const RETRYABLE_STATUS = new Set([429, 502, 503, 504]);
 
@@ -58,6 +60,7 @@ export function mayRetryAttempt(view: RetryView): RetryDecision {
   // Once: a fresh connection can't be stale, so a second break is the engine's.
   if (cause.kind === "transport" && cause.failure === "reset" && cause.reused && view.retries === 0) return ON_SAME;
   if (view.retries >= view.retriesMax) return { kind: "giveUp", why: "attemptsSpent" };
+  if (nothingSent) return ON_OTHER_UNSENT;
   return view.budget ? ON_OTHER : { kind: "giveUp", why: "budget" };
 }
 

@@ -175,7 +175,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     if (this.#phase !== "running" || endpoint === null || attempt === null || attempt.committed) return;
     const cause: RetryCause = { kind: "stalled" };
     const now = this.#deps.clock.mono();
-    const next = this.#tries.mayRetry(cause, now).kind === "retry" ? this.#tries.other(endpoint, now) : null;
+    const next = this.#tries.mayRetry(cause, now).kind === "retry" ? this.#tries.other(endpoint, true, now) : null;
     if (next === null) return;
     this.#leaveAttempt(attempt, endpoint, cause, now);
     this.#metrics.retried(cause.kind);
@@ -290,7 +290,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
         ? null
         : decision.on === "same" && !endpoint.draining
           ? this.#tries.again(endpoint, now)
-          : this.#tries.other(endpoint, now);
+          : this.#tries.other(endpoint, decision.on !== "unsent", now);
     if (next !== null) {
       this.#metrics.retried(cause.kind);
       this.#dispatch(next, decision.kind === "retry" && decision.on === "same");

@@ -56,12 +56,12 @@ export class CallTries {
     return this.#upstream.bookAgain(endpoint);
   }
 
-  /** Another endpoint, booked, and the retry charged to the budget; null when none can take it now. */
-  other(failed: Endpoint, now: MonoMs): Endpoint | null {
+  /** Another endpoint, booked, and charged to the budget where `charged` says so; null when none can take it now. */
+  other(failed: Endpoint, charged: boolean, now: MonoMs): Endpoint | null {
     this.#failedOn ??= new Set();
     this.#failedOn.add(failed.id);
     const next = this.#upstream.rebook(this.#seeker, this.#failedOn);
-    if (next !== null) this.#upstream.budget.onRetry(now);
+    if (next !== null && charged) this.#upstream.budget.onRetry(now);
     return next;
   }
 }

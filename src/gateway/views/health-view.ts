@@ -71,6 +71,7 @@ function sharingHealth({ sharer, settings }: Upstream, now: MonoMs): Record<stri
     held: book.held,
     elsewhere: book.others,
     own_limit: book.limit(settings.limits, now),
+    settling: book.isSettling(now),
     unreleased: book.unreleased,
     lost: book.lostLeases,
   };
