@@ -247,7 +247,7 @@ test("two keys with one id or one hash are refused, naming the first one's line"
 
 test("the README's file is valid as it stands, and with the lines of a key where it says", async () => {
   const readme = await readFile(join(import.meta.dirname, "../../README.md"), "utf8");
-  const block = /```yaml\n(.*?)```/s.exec(readme)?.[1] ?? "";
+  const block = /```yaml\n(listen:.*?)```/s.exec(readme)?.[1] ?? "";
   assert.deepEqual([valid(block).upstreams.length, warnings(block)], [1, []]);
   const keys = `  keys:\n    - id: team-chat\n      hash: ${HASH}\n      classes:\n        - interactive\n`;
   assert.equal(valid(block.replace(/(mode: keys.*\n)/, `$1${keys}`)).auth.keys[0]?.id, "team-chat");
