@@ -153,7 +153,7 @@ test("a link on which only pings go unanswered is dead, whatever else comes in [
     },
     60_000,
   );
-  assert.ok(ms <= 35_000, `${ms} ms`);
+  assert.ok(ms <= 45_000, `${ms} ms`);
 });
 
 test("a control plane that was restarted has every agent back after one quick try", async () => {

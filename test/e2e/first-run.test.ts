@@ -150,6 +150,8 @@ test("with upstreams in the file the demonstration engine serves nothing, and th
   assert.equal(engine.ledger().finished, 1);
   const other = await startCall(reach(port), { body: aTask({}, { model: "sim-model" }) }).answer;
   assert.equal(other.status, 404);
+  program.kill("SIGINT"); // It takes its engines along.
+  assert.equal((await program.end()).code, 0);
 });
 
 test("while up runs, an upstream that is written into the file and a model that is written into the catalog are served without a restart, beside what was there", async () => {
@@ -183,6 +185,8 @@ test("while up runs, an upstream that is written into the file and a model that 
       (status) => status === 200,
       30_000,
     );
+  program.kill("SIGINT"); // It takes its engines along.
+  assert.equal((await program.end()).code, 0);
 });
 
 test("a port that is taken, a configuration that is not there and one that is wrong end the start with one clear message and the right code", async () => {

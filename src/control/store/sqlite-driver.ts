@@ -157,7 +157,9 @@ export class SqliteDriver implements SqlDriver {
   }
 
   async close(): Promise<void> {
-    await Promise.all([this.#main.close(), this.#second.close()]);
+    // One after the other: the last to close merges the side file, and of two that close at once neither may be the last.
+    await this.#second.close();
+    await this.#main.close();
   }
 
   async #query(connection: Connection, statement: Statement): Promise<readonly SqlRow[]> {
