@@ -1,7 +1,7 @@
 import type { LeaderAnswer } from "../../../src/contract/control-api.ts";
 import { systemClock } from "../../../src/kernel/clock.ts";
 import { freePort } from "../../../src/testing/servers/server-process.ts";
-import { runProgram, type RunningProgram } from "./program.ts";
+import { ProgramRuns } from "./program-runs.ts";
 
 /** What was answered; status 0 when nobody answered in time. */
 export interface Answered<T> {
@@ -12,11 +12,8 @@ export interface Answered<T> {
 /** A control plane as a process, always at the same address. */
 export class ControlProcess implements AsyncDisposable {
   readonly port: number;
-  readonly #args: readonly string[];
+  readonly #runs: ProgramRuns;
   readonly #key: string;
-  #program: RunningProgram | null = null;
-  /** Of processes that have ended. */
-  #said = "";
 
   static async make(options: { readonly config: string; readonly dataDir: string; readonly key: string }) {
     return new ControlProcess(await freePort(), options);
@@ -26,7 +23,7 @@ export class ControlProcess implements AsyncDisposable {
     this.port = port;
     this.#key = key;
     const listen = `127.0.0.1:${port}`;
-    this.#args = ["control", "--config", config, "--data-dir", dataDir, "--listen", listen, "--log-format", "json"];
+    this.#runs = new ProgramRuns(["control", "--config", config, "--data-dir", dataDir, "--listen", listen]);
   }
 
   get url(): string {
@@ -34,24 +31,19 @@ export class ControlProcess implements AsyncDisposable {
   }
 
   get log(): string {
-    return this.#said + (this.#program?.err ?? "");
+    return this.#runs.log;
   }
 
   async start(): Promise<void> {
-    this.#program = runProgram(this.#args);
-    await this.#program.ready();
+    await this.#runs.start().ready();
   }
 
   signal(name: "SIGSTOP" | "SIGCONT"): void {
-    this.#program?.kill(name);
+    this.#runs.signal(name);
   }
 
-  async kill(): Promise<void> {
-    const program = this.#program;
-    if (program === null) return;
-    this.#program = null;
-    await program[Symbol.asyncDispose]();
-    this.#said += program.err;
+  kill(): Promise<void> {
+    return this.#runs.kill();
   }
 
   async ask<T>(method: string, path: string, body?: unknown, waitMs = 5_000): Promise<Answered<T>> {

@@ -2,16 +2,14 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { freePort } from "../../../src/testing/servers/server-process.ts";
 import type { HealthPage, UpstreamHealth } from "./health.ts";
-import { configText, OPERATOR_KEY, reach, runProgram, type RunningProgram } from "./program.ts";
+import { configText, OPERATOR_KEY, reach } from "./program.ts";
+import { ProgramRuns } from "./program-runs.ts";
 
 /** A gateway as a process that follows control planes, always at the same address. */
 export class GatewayProcess implements AsyncDisposable {
   readonly name: string;
   readonly at: ReturnType<typeof reach>;
-  readonly #config: string;
-  readonly #env: Record<string, string>;
-  #program: RunningProgram | null = null;
-  #said = "";
+  readonly #runs: ProgramRuns;
 
   static async make(options: {
     readonly name: string;
@@ -45,25 +43,19 @@ export class GatewayProcess implements AsyncDisposable {
   private constructor(made: { name: string; port: number; config: string; env: Record<string, string> }) {
     this.name = made.name;
     this.at = reach(made.port);
-    this.#config = made.config;
-    this.#env = made.env;
+    this.#runs = new ProgramRuns(["gateway", "--config", made.config], { env: made.env });
   }
 
   get log(): string {
-    return this.#said + (this.#program?.err ?? "");
+    return this.#runs.log;
   }
 
   async start(): Promise<void> {
-    this.#program = runProgram(["gateway", "--config", this.#config, "--log-format", "json"], { env: this.#env });
-    await this.#program.ready();
+    await this.#runs.start().ready();
   }
 
-  async kill(): Promise<void> {
-    const program = this.#program;
-    if (program === null) return;
-    this.#program = null;
-    await program[Symbol.asyncDispose]();
-    this.#said += program.err;
+  kill(): Promise<void> {
+    return this.#runs.kill();
   }
 
   /** Undefined when the gateway does not answer, or has no such upstream. */

@@ -5,7 +5,7 @@ import { aGpu, fakeNvidiaSmi } from "../../../src/testing/fake-nvidia-smi.ts";
 import type { Direction } from "../../../src/testing/fault-proxy.ts";
 import type { EngineCensus } from "./engine-census.ts";
 import type { CuttableWay } from "./own-network.ts";
-import { runProgram, type RunningProgram } from "./program.ts";
+import { ProgramRuns } from "./program-runs.ts";
 import { engineBlock, PORTS } from "./test-agent.ts";
 
 /** A command that an agent began to carry out, as its log tells. */
@@ -22,12 +22,8 @@ const CARDS = 2;
 export class NodeProcess implements AsyncDisposable {
   readonly name: string;
   readonly #ways: readonly CuttableWay[];
-  readonly #folder: string;
-  readonly #config: string;
   readonly #census: EngineCensus;
-  readonly #env: Record<string, string>;
-  #program: RunningProgram | null = null;
-  #said = "";
+  readonly #runs: ProgramRuns;
 
   static async make(options: {
     readonly name: string;
@@ -65,36 +61,26 @@ export class NodeProcess implements AsyncDisposable {
     const { name, token, census, ways } = made;
     this.name = name;
     this.#ways = ways;
-    this.#folder = folder;
-    this.#config = config;
     this.#census = census;
-    this.#env = { YARDMASTER_TOKEN: token, HOME: folder };
+    const env = { YARDMASTER_TOKEN: token, HOME: folder };
+    this.#runs = new ProgramRuns(["agent", "--config", config], { cwd: folder, env });
   }
 
   get log(): string {
-    return this.#said + (this.#program?.err ?? "");
+    return this.#runs.log;
   }
 
   async start(): Promise<void> {
-    const program = runProgram(["agent", "--config", this.#config, "--log-format", "json"], {
-      cwd: this.#folder,
-      env: this.#env,
-    });
-    this.#program = program;
-    await program.said(/^yardmaster agent ready /m);
+    await this.#runs.start().said(/^yardmaster agent ready /m);
   }
 
   signal(name: "SIGSTOP" | "SIGCONT"): void {
-    this.#program?.kill(name);
+    this.#runs.signal(name);
   }
 
   /** The agent alone: its engines run on. */
-  async killAgent(): Promise<void> {
-    const program = this.#program;
-    if (program === null) return;
-    this.#program = null;
-    await program[Symbol.asyncDispose]();
-    this.#said += program.err;
+  killAgent(): Promise<void> {
+    return this.#runs.kill();
   }
 
   /** As when the power fails: the agent, so that it starts no more, and its engines. */
