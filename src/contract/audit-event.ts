@@ -60,6 +60,24 @@ export interface AuditEvent {
   readonly overflow: string | null;
 }
 
+/** The part of an event that tells of a call, where none was made. */
+export const NO_CALL = {
+  class: null,
+  model: null,
+  queueMs: null,
+  firstByteMs: null,
+  promptTokens: null,
+  completionTokens: null,
+  cachedTokens: null,
+  bytesIn: 0,
+  bytesOut: 0,
+  attempts: 0,
+  idempotentReplay: false,
+  cacheHit: false,
+  shed: false,
+  overflow: null,
+} as const satisfies Partial<AuditEvent>;
+
 /** What `ctl audit query` can ask for. All fields narrow; absent means any. */
 export interface AuditQuery {
   readonly sinceMs?: number;

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { agentSection } from "./agent-schema.ts";
+import { httpUrl, seconds } from "./config-fields.ts";
 import { controlSection } from "./control-schema.ts";
 import { gatewaySection } from "./gateway-schema.ts";
 import { gpuHealthSection } from "./gpu-schema.ts";
@@ -16,18 +17,6 @@ export const CONFIG_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 const id = z.string().regex(CONFIG_ID, "use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit");
 /** Refusals that say something of the moment or of the asker, not of the content. */
 const PASSING_REFUSALS: ReadonlySet<number> = new Set([401, 407, 408, 409, 425, 429, 499]);
-const seconds = z.number().positive().max(86_400);
-const httpUrl = z.string().refine((text) => {
-  const url = URL.parse(text);
-  return (
-    url !== null &&
-    (url.protocol === "http:" || url.protocol === "https:") &&
-    url.username === "" &&
-    url.password === "" &&
-    url.search === "" &&
-    url.hash === ""
-  );
-}, "use an http:// or https:// URL without user, password, query or fragment");
 
 export const keyConfig = z.strictObject({
   id: id.describe("Name of the key in audit, metrics and limits; never the key itself."),

@@ -46,7 +46,7 @@ export interface AuthSettings {
 export interface AdmissionLimits {
   readonly slots: number;
   readonly batchMax: number;
-  /** Part of the slots' time, 0 to 1. */
+  /** Part of the slots' time for each waiting lower class under endless higher load, 0 to 1; 0 turns it off. */
   readonly batchMinShare: number;
   readonly queueMax: number;
   readonly queueBytesMax: number;

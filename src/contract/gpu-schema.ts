@@ -1,24 +1,12 @@
 import { z } from "zod";
-
-const seconds = z.number().positive().max(86_400);
-const exporterUrl = z.string().refine((text) => {
-  const url = URL.parse(text);
-  return (
-    url !== null &&
-    (url.protocol === "http:" || url.protocol === "https:") &&
-    url.username === "" &&
-    url.password === "" &&
-    url.search === "" &&
-    url.hash === ""
-  );
-}, "use an http:// or https:// URL without user, password, query or fragment");
+import { httpUrl, seconds } from "./config-fields.ts";
 
 /** The gateway's part of the configuration file about the cards under its endpoints. */
 export const gpuHealthSection = z.strictObject({
   sources: z
     .array(
       z.strictObject({
-        dcgm_url: exporterUrl.describe("Page of a DCGM exporter. Without a path: `/metrics`."),
+        dcgm_url: httpUrl.describe("Page of a DCGM exporter. Without a path: `/metrics`."),
         host: z
           .string()
           .regex(/^[^\s/]{1,255}$/, "use a host's name, without a slash")
@@ -28,7 +16,7 @@ export const gpuHealthSection = z.strictObject({
     .max(1_000)
     .default([])
     .describe("DCGM exporters. What agents read themselves comes with the control plane, and needs no source here."),
-  dcgm_url: exporterUrl
+  dcgm_url: httpUrl
     .optional()
     .describe("One exporter, as an older form of `sources`; its host is what its page says, or else its address."),
   poll_s: z.number().min(0.05).max(3_600).default(15).describe("How often each source is asked."),

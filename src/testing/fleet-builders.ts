@@ -1,5 +1,13 @@
 import type { Catalog, Model, Profile } from "../contract/catalog.ts";
-import type { GpuReport, NodeDoc, NodeReport, ReplicaDoc, ShardFailure, ShardReport } from "../contract/fleet.ts";
+import type {
+  GpuReport,
+  ModelDoc,
+  NodeDoc,
+  NodeReport,
+  ReplicaDoc,
+  ShardFailure,
+  ShardReport,
+} from "../contract/fleet.ts";
 
 export const GIB = 1_024;
 
@@ -82,6 +90,18 @@ export const aModel = (name: string, part: Partial<Model> = {}): Model => ({
   profiles: [aProfile(`${name}-1`)],
   nodes: { require: {}, avoid: {}, gpuUuids: [] },
   multiNode: null,
+  ...part,
+});
+
+export const aModelDoc = (name: string, part: Partial<ModelDoc> = {}): ModelDoc => ({
+  name,
+  failuresInRow: 0,
+  backoffMs: null,
+  failedOn: {},
+  profileHashes: [],
+  lastFailure: null,
+  parked: null,
+  demandedAt: null,
   ...part,
 });
 

@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Catalog } from "../../contract/catalog.ts";
 import { catalogFile } from "../../contract/catalog-schema.ts";
-import type { GpuReport, ModelDoc, NodeReport } from "../../contract/fleet.ts";
+import type { GpuReport, NodeReport } from "../../contract/fleet.ts";
 import { resolveCatalog } from "../../contract/resolve-catalog.ts";
 import type { Exclusion } from "../../decide/placement/exclusion.ts";
+import { aModelDoc } from "../../testing/fleet-builders.ts";
 import { aNodeDoc, aReplicaDoc } from "../../testing/fleet-docs.ts";
 import type { ClusterSnapshot, SeenNode } from "./cluster-view.ts";
 import { describeExclusion } from "./describe-exclusion.ts";
@@ -131,18 +132,6 @@ test("a sick card is neither used nor free, and cards of a silent node are unkno
   assert.deepEqual([states, replicas], [{ ready: 1, lost: 1 }, { ready: 1 }]);
 });
 
-const modelDoc = (name: string, facts: Partial<ModelDoc> = {}): ModelDoc => ({
-  name,
-  failuresInRow: 0,
-  backoffMs: null,
-  failedOn: {},
-  profileHashes: [],
-  lastFailure: null,
-  parked: null,
-  demandedAt: null,
-  ...facts,
-});
-
 const states: readonly {
   readonly name: string;
   readonly model?: Record<string, unknown>;
@@ -160,13 +149,13 @@ const states: readonly {
   { name: "without room", facts: { unplaced: new Map([["m", "12 nodes are full"]]) }, expect: ["waiting", /12 nodes/] },
   {
     name: "backing off",
-    facts: { models: [modelDoc("m", { failuresInRow: 3, backoffMs: 8_000 })] },
+    facts: { models: [aModelDoc("m", { failuresInRow: 3, backoffMs: 8_000 })] },
     expect: ["waiting", /3 times.*8 s/],
   },
   {
     name: "parked, whatever else",
     facts: {
-      models: [modelDoc("m", { parked: { why: "5 failures: gpuOom", at: "" } })],
+      models: [aModelDoc("m", { parked: { why: "5 failures: gpuOom", at: "" } })],
       unplaced: new Map([["m", "x"]]),
     },
     expect: ["parked", /gpuOom/],

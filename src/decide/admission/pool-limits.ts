@@ -1,13 +1,6 @@
-import type { RequestClass } from "../../contract/request-class.ts";
+import type { AdmissionLimits } from "../../contract/gateway-config.ts";
 
-export interface PoolLimits {
-  readonly slots: number;
-  readonly batchMax: number;
-  /** Part of the slots' time for each waiting lower class under endless higher load, 0 to 1; 0 turns it off. */
-  readonly batchMinShare: number;
-  readonly queueMax: number;
-  readonly queueBytesMax: number;
-  readonly queueTimeoutMs: Readonly<Record<RequestClass, number>>;
+export interface PoolLimits extends AdmissionLimits {
   /** While nothing runs that could serve and something is being started: how long a request waits for that. Else null. */
   readonly startTimeoutMs: number | null;
 }

@@ -4,7 +4,15 @@ import fc from "fast-check";
 import { readFeedFrame, writeFeedFrame, type FeedMessage, type FeedModel } from "../../contract/feed.ts";
 import type { ModelDoc, NodeDoc, ReplicaDoc, ReplicaState } from "../../contract/fleet.ts";
 import type { Model } from "../../contract/catalog.ts";
-import { aCatalog, aModel, aNodeDoc, aNodeReport, aProfile, aReplicaDoc } from "../../testing/fleet-builders.ts";
+import {
+  aCatalog,
+  aModel,
+  aModelDoc,
+  aNodeDoc,
+  aNodeReport,
+  aProfile,
+  aReplicaDoc,
+} from "../../testing/fleet-builders.ts";
 import type { PlacementRefusal, StoredDocs } from "../reconcile/snapshot.ts";
 import { diffFeed, type FeedState, makeFeed, NO_FEED } from "./make-feed.ts";
 
@@ -15,18 +23,6 @@ const docsOf = (replicas: readonly ReplicaDoc[], models: readonly ModelDoc[] = [
   replicas: new Map(replicas.map((doc) => [doc.id, doc])),
   models: new Map(models.map((doc) => [doc.name, doc])),
   memories: new Map(),
-});
-
-const modelDoc = (name: string, part: Partial<ModelDoc> = {}): ModelDoc => ({
-  name,
-  failuresInRow: 0,
-  backoffMs: null,
-  failedOn: {},
-  profileHashes: [],
-  lastFailure: null,
-  parked: null,
-  demandedAt: null,
-  ...part,
 });
 
 const model = aModel("m", { aliases: ["n"], slotsPerReplica: 8 });
@@ -92,7 +88,7 @@ const modelRows: readonly {
 }[] = [
   {
     name: "with a ready replica",
-    feed: feedOf([aReplicaDoc("r1", model, "a")], { models: [modelDoc("m", { failuresInRow: 2 })] }),
+    feed: feedOf([aReplicaDoc("r1", model, "a")], { models: [aModelDoc("m", { failuresInRow: 2 })] }),
     expect: { settled: "ready", startable: true, failedStarts: 2, why: null },
   },
   {
@@ -107,12 +103,12 @@ const modelRows: readonly {
   },
   {
     name: "that waits after a failure",
-    feed: feedOf([], { models: [modelDoc("m", { failuresInRow: 2, backoffMs: 20_000 })] }),
+    feed: feedOf([], { models: [aModelDoc("m", { failuresInRow: 2, backoffMs: 20_000 })] }),
     expect: { settled: "starting", startable: true, failedStarts: 2, why: /failed 2 times/ },
   },
   {
     name: "that is parked",
-    feed: feedOf([], { models: [modelDoc("m", { failuresInRow: 5, parked })] }),
+    feed: feedOf([], { models: [aModelDoc("m", { failuresInRow: 5, parked })] }),
     expect: { settled: "parked", startable: false, failedStarts: 5, why: /5 times/ },
   },
   {

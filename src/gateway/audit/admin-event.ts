@@ -1,4 +1,4 @@
-import type { AuditEvent } from "../../contract/audit-event.ts";
+import { NO_CALL, type AuditEvent } from "../../contract/audit-event.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { ERRORS, YardmasterError } from "../../kernel/errors.ts";
 import type { RequestContext } from "../http/request-context.ts";
@@ -31,27 +31,14 @@ const eventOf = (
   clock: Clock,
   end: Pick<AuditEvent, "status" | "outcome" | "errorCode">,
 ): AuditEvent => ({
+  ...NO_CALL,
   time: context.arrivedWall,
   requestId: context.requestId,
   keyId: context.key.id,
-  class: null,
   method: context.req.method,
   route: what,
-  model: null,
   upstream: null,
   endpoint: null,
   ...end,
-  queueMs: null,
-  firstByteMs: null,
   totalMs: clock.mono() - context.arrivedAt,
-  promptTokens: null,
-  completionTokens: null,
-  cachedTokens: null,
-  bytesIn: 0,
-  bytesOut: 0,
-  attempts: 0,
-  idempotentReplay: false,
-  cacheHit: false,
-  shed: false,
-  overflow: null,
 });

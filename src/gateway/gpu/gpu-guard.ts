@@ -1,4 +1,4 @@
-import type { AuditEvent } from "../../contract/audit-event.ts";
+import { NO_CALL, type AuditEvent } from "../../contract/audit-event.ts";
 import type { GpuHealthSettings } from "../../contract/gateway-config.ts";
 import type { GpuBook } from "../../decide/gpu/gpu-book.ts";
 import type { GpuPolicy } from "../../decide/gpu/gpu-policy.ts";
@@ -140,23 +140,10 @@ const NONE_TRIED: ReadonlySet<string> = new Set();
 const REASON_CHARS_MAX = 256;
 
 const NO_REQUEST = {
+  ...NO_CALL,
   keyId: null,
-  class: null,
   method: "EVENT",
-  model: null,
   status: 0,
   errorCode: null,
-  queueMs: null,
-  firstByteMs: null,
   totalMs: 0,
-  promptTokens: null,
-  completionTokens: null,
-  cachedTokens: null,
-  bytesIn: 0,
-  bytesOut: 0,
-  attempts: 0,
-  idempotentReplay: false,
-  cacheHit: false,
-  shed: false,
-  overflow: null,
 } as const satisfies Partial<AuditEvent>;
