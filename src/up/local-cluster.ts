@@ -53,7 +53,7 @@ export class LocalCluster {
     const settings = { ...resolveControl(loaded.file.control, options.listen), catalogFile: options.catalogFile };
     const gateway = makeSessionKey("local-gateway", "gateway");
     const sessionKeys = [operator.key, gateway.key];
-    const common = { clock: io.clock, log, version };
+    const common = { clock: io.clock, log, version, metricsPublic: loaded.file.metrics.public };
     const plane = await ControlPlane.start({ ...common, settings, auth, sessionKeys, dataDir, databaseUrl });
     return new LocalCluster(options, { plane, settings, gateway, log });
   }
