@@ -1,10 +1,10 @@
-import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import type { NodeReport } from "../contract/fleet.ts";
 import type { AgentSettings } from "../contract/resolve-agent.ts";
 import { DEFAULT_PROGRAMS } from "../decide/agent/launch/plan-launch.ts";
 import type { Clock } from "../kernel/clock.ts";
 import { messageOf, YardmasterError } from "../kernel/errors.ts";
+import { readCa } from "../link/read-ca.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { Secret } from "../kernel/secret.ts";
@@ -84,7 +84,7 @@ export class Agent {
     );
     try {
       const state = await AgentState.load(options.folder, bootId);
-      const ca = options.settings.caFile === null ? undefined : await readCa(options.settings.caFile);
+      const ca = options.settings.caFile === null ? undefined : await readCa(options.settings.caFile, "agent.ca_file");
       const agent = new Agent(options, { state, bootId, lock, processes, ca });
       const firstReading = agent.#gpus.readOnce();
       await agent.#shards.adopt();
@@ -252,14 +252,6 @@ function gpuTools(settings: AgentSettings, env: AgentOptions["env"], runner: Too
     ...(nvidia === null ? [] : [new NvidiaReader(nvidia, runner)]),
     ...(amd === null ? [] : [new AmdReader(amd, runner)]),
   ];
-}
-
-async function readCa(path: string): Promise<string> {
-  try {
-    return await readFile(path, "utf8");
-  } catch (cause) {
-    throw new YardmasterError("CONFIG_INVALID", `agent.ca_file: ${path} can't be read`, { cause });
-  }
 }
 
 /** The agent's part of a data folder. */

@@ -219,6 +219,9 @@ const welcome = z.object({
 });
 const lead = z.object({ type: z.literal("lead"), ...envelope });
 export type Lead = Omit<z.output<typeof lead>, "type">;
+/** Whether both are of one term of one leader: a number can be given out twice. */
+export const isSameLead = (a: Lead, b: Lead): boolean =>
+  a.clusterId === b.clusterId && a.epoch === b.epoch && a.holder === b.holder;
 
 const controlMessage = z.discriminatedUnion("type", [welcome, lead, command, ping, pong]);
 export type ControlMessage = z.output<typeof controlMessage>;

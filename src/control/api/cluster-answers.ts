@@ -15,7 +15,7 @@ import { gpuViews, modelViews, nodeViews, placementView, replicaViews, statusPar
 import { type Answer, json } from "./answer.ts";
 import type { ApiRequest } from "./api-server.ts";
 import { read } from "./catalog-answers.ts";
-import { readJson } from "./read-body.ts";
+import { readJson, SMALL_BODY_LIMITS } from "./read-body.ts";
 
 export interface ClusterAnswerPorts {
   readonly clock: Clock;
@@ -31,7 +31,6 @@ export interface ClusterAnswerPorts {
 const EVENTS_MAX = 1_000;
 const EVENTS_DEFAULT = 100;
 const LOG_LINES_DEFAULT = 100;
-const BODY_LIMITS = { bytesMax: 64 * 1024, msMax: 10_000 };
 
 const tokenRequest = z.strictObject({
   node: z.string().regex(CONFIG_ID, "use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit"),
@@ -127,7 +126,7 @@ export class ClusterAnswers {
 
   async newToken({ req, keyId }: ApiRequest): Promise<Answer> {
     const { clock, store, bounded } = this.#ports;
-    const { node } = read(tokenRequest, await readJson(req, clock, BODY_LIMITS));
+    const { node } = read(tokenRequest, await readJson(req, clock, SMALL_BODY_LIMITS));
     const issued = await bounded(store.issueToken(node, keyId));
     if (issued === undefined) throw new YardmasterError("RATE_LIMITED", "too many enrolment tokens wait to be used");
     const { token, nodeId, expiresAt } = issued;

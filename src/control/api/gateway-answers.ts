@@ -8,7 +8,7 @@ import { gatewayViews } from "../view/views.ts";
 import { type Answer, json } from "./answer.ts";
 import type { ApiRequest } from "./api-server.ts";
 import { read } from "./catalog-answers.ts";
-import { readJson } from "./read-body.ts";
+import { readJson, SMALL_BODY_LIMITS } from "./read-body.ts";
 
 export interface GatewayAnswerPorts {
   readonly clock: Clock;
@@ -19,7 +19,6 @@ export interface GatewayAnswerPorts {
   readonly bounded: <T>(work: Promise<T>) => Promise<T>;
 }
 
-const BODY_LIMITS = { bytesMax: 64 * 1024, msMax: 10_000 };
 const enrolRequest = z.strictObject({
   name: z.string().regex(CONFIG_ID, "use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit"),
 });
@@ -44,7 +43,7 @@ export class GatewayAnswers {
   /** An earlier credential of the name ends. */
   async enrol({ req, keyId }: ApiRequest): Promise<Answer> {
     const { clock, store, bounded, disconnect } = this.#ports;
-    const { name } = read(enrolRequest, await readJson(req, clock, BODY_LIMITS));
+    const { name } = read(enrolRequest, await readJson(req, clock, SMALL_BODY_LIMITS));
     const credential = await bounded(store.issueGateway(name, keyId));
     if (credential === undefined) throw new YardmasterError("RATE_LIMITED", "there are too many gateways' credentials");
     disconnect(name);

@@ -34,6 +34,9 @@ export function readBody(
   });
 }
 
+/** Of requests that name something. */
+export const SMALL_BODY_LIMITS = { bytesMax: 64 * 1024, msMax: 10_000 } as const;
+
 /** An absent body is undefined. Throws BAD_JSON as well. */
 export async function readJson(
   req: IncomingMessage,

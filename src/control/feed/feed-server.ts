@@ -1,10 +1,9 @@
 import { WebSocketServer } from "ws";
-import { LINK_CLOSE } from "../../contract/agent-link.ts";
+import { isSameLead, type Lead, LINK_CLOSE } from "../../contract/agent-link.ts";
 import {
   FEED_REPORT_BYTES_MAX,
   FEED_WHOLE_EVERY_MS,
   type FeedMark,
-  type FeedMessage,
   type GatewayMessage,
   writeFeedFrame,
 } from "../../contract/feed.ts";
@@ -61,11 +60,13 @@ export interface FeedPorts {
 }
 
 interface Term {
-  readonly mark: Omit<FeedMark, "version">;
+  readonly mark: Lead;
   readonly begunAt: MonoMs;
   state: FeedState;
   /** 0 until something was published. */
   version: number;
+  /** The frame of the whole state; null until somebody needs it. */
+  whole: string | null;
   /** Since which version a replica drains. */
   readonly draining: Map<string, number>;
 }
@@ -109,6 +110,7 @@ export class FeedServer {
       begunAt: clock.mono(),
       state: NO_FEED,
       version: 0,
+      whole: null,
       draining: new Map(),
     };
   }
@@ -122,6 +124,7 @@ export class FeedServer {
     if (before > 0 && change === null) return;
     term.state = state;
     term.version += 1;
+    term.whole = null;
     for (const id of term.draining.keys()) if (state.endpoints.get(id)?.draining !== true) term.draining.delete(id);
     for (const [id, { draining }] of state.endpoints)
       if (draining && !term.draining.has(id)) term.draining.set(id, term.version);
@@ -146,6 +149,10 @@ export class FeedServer {
     const term = this.#term;
     if (term === null || term.draining.size === 0) return new Set();
     return this.#reports.idle(term.draining, term.mark, now - term.begunAt, now);
+  }
+
+  get count(): number {
+    return this.#byId.size;
   }
 
   gateways(): readonly GatewaySeen[] {
@@ -278,14 +285,15 @@ export class FeedServer {
       connection.at = null;
       return;
     }
-    const message: FeedMessage = {
+    // Made once for all: after a term's first pass every gateway needs it in the same moment.
+    term.whole ??= writeFeedFrame({
       type: "state",
       mark: this.#mark(term),
       models: [...term.state.models.values()],
       endpoints: [...term.state.endpoints.values()],
-    };
+    });
     connection.wholeAt = this.#ports.clock.mono();
-    connection.tell(message, term.version);
+    connection.tellFrame(term.whole, term.version);
   }
 
   /** W4. */
@@ -298,5 +306,4 @@ export class FeedServer {
   #mark = ({ mark, version }: Term): FeedMark => ({ ...mark, version });
 }
 
-const isSameMark = (a: FeedMark, b: FeedMark): boolean =>
-  a.clusterId === b.clusterId && a.epoch === b.epoch && a.holder === b.holder && a.version === b.version;
+const isSameMark = (a: FeedMark, b: FeedMark): boolean => isSameLead(a, b) && a.version === b.version;

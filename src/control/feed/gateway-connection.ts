@@ -1,5 +1,5 @@
 import type { WebSocket } from "ws";
-import { LINK_CLOSE } from "../../contract/agent-link.ts";
+import { isSameLead, LINK_CLOSE } from "../../contract/agent-link.ts";
 import {
   type FeedMark,
   type FeedMessage,
@@ -99,7 +99,7 @@ export class GatewayConnection {
     const { id, name, version } = this.hello;
     const report = this.#report;
     const have = report?.have ?? null;
-    const isOfTerm = have !== null && mark !== null && have.epoch === mark.epoch && have.holder === mark.holder;
+    const isOfTerm = have !== null && mark !== null && isSameLead(have, mark);
     return {
       id,
       name,

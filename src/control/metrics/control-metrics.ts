@@ -12,7 +12,7 @@ import type { Leadership } from "../leader/leadership.ts";
 import type { AgentLinkServer } from "../link/agent-link-server.ts";
 import type { FinishedPass } from "../loop/term-loop.ts";
 import type { ClusterSnapshot } from "../view/cluster-view.ts";
-import { modelViews, statusParts } from "../view/views.ts";
+import { countBy, modelViews, statusParts } from "../view/views.ts";
 
 export interface ControlMetricsPorts {
   readonly clock: Clock;
@@ -20,9 +20,16 @@ export interface ControlMetricsPorts {
   readonly leadership: Pick<Leadership, "view">;
   readonly keeper: Pick<CatalogKeeper, "snapshot">;
   readonly links: Pick<AgentLinkServer, "count" | "waiting">;
-  readonly feed: Pick<FeedServer, "gateways">;
+  readonly feed: Pick<FeedServer, "count">;
   /** As the leader sees the cluster; null on a standby. */
   readonly seen: () => { readonly snapshot: ClusterSnapshot; readonly plan: FinishedPass["plan"] } | null;
+}
+
+/** The cluster as one page shows it. */
+interface Figures {
+  readonly snapshot: ClusterSnapshot;
+  readonly plan: FinishedPass["plan"];
+  readonly parts: ReturnType<typeof statusParts>;
 }
 
 type Key = keyof typeof CONTROL_METRICS;
@@ -35,6 +42,8 @@ export class ControlMetrics {
   readonly #passes: CounterFamily;
   readonly #passSeconds: HistogramFamily;
   readonly #process: Disposable;
+  /** Of the page that is being made; null until one of its families needs them. */
+  #figures: Figures | null = null;
 
   constructor(ports: ControlMetricsPorts) {
     this.#ports = ports;
@@ -66,7 +75,11 @@ export class ControlMetrics {
   /** In the format that the scraper asks for. */
   page(accept: string | undefined): { readonly type: string; readonly text: string } {
     const format = negotiateFormat(accept);
-    return { type: CONTENT_TYPE[format], text: this.#registry.render(format) };
+    try {
+      return { type: CONTENT_TYPE[format], text: this.#registry.render(format) };
+    } finally {
+      this.#figures = null;
+    }
   }
 
   close(): void {
@@ -80,37 +93,51 @@ export class ControlMetrics {
     this.#gauge("storeSilent", (set) => set([], (leadership.view().storeSilentMs ?? 0) / 1_000));
     this.#gauge("agents", (set) => set([], links.count));
     this.#gauge("agentsWaiting", (set) => set([], links.waiting));
-    this.#gauge("gateways", (set) => set([], feed.gateways().length));
+    this.#gauge("gateways", (set) => set([], feed.count));
     this.#gauge("catalogRevision", (set) => set([], keeper.snapshot.catalog.revision));
   }
 
   #collectCluster(): void {
-    this.#ofCluster("restored", ({ restored }, set) => set([], Number(restored)));
-    this.#ofCluster("nodesCordoned", ({ nodes }, set) => set([], nodes.filter(({ doc }) => doc.cordoned).length));
-    this.#ofCluster("nodes", (snapshot, set) => setCounts(statusParts(snapshot).nodes, set));
-    this.#ofCluster("replicas", (snapshot, set) => setCounts(statusParts(snapshot).replicas, set));
-    this.#ofCluster("models", (snapshot, set) =>
-      setCounts(countOf(modelViews(snapshot).map(({ state }) => state)), set),
+    this.#ofCluster("restored", ({ snapshot }, set) => set([], Number(snapshot.restored)));
+    this.#ofCluster("nodesCordoned", ({ snapshot }, set) =>
+      set([], snapshot.nodes.filter(({ doc }) => doc.cordoned).length),
     );
-    this.#ofCluster("gpus", (snapshot, set) => {
-      for (const { class: gpuClass, used, free, sick, unknown } of statusParts(snapshot).gpus)
+    this.#ofCluster("nodes", ({ parts }, set) => setCounts(parts.nodes, set));
+    this.#ofCluster("replicas", ({ parts }, set) => setCounts(parts.replicas, set));
+    this.#ofCluster("models", ({ snapshot }, set) =>
+      setCounts(
+        countBy(modelViews(snapshot), ({ state }) => state),
+        set,
+      ),
+    );
+    this.#ofCluster("gpus", ({ parts }, set) => {
+      for (const { class: gpuClass, used, free, sick, unknown } of parts.gpus)
         for (const [state, count] of Object.entries({ used, free, sick, unknown })) set([gpuClass, state], count);
     });
-    this.#gauge("unplaced", (set) => {
-      const { unplaced = [] } = this.#ports.seen()?.plan ?? {};
-      const reasons = unplaced.flatMap(({ nodes }) => {
+    this.#ofCluster("unplaced", ({ plan }, set) => {
+      const reasons = plan.unplaced.flatMap(({ nodes }) => {
         const kinds = Object.keys(nodes);
         return kinds.length === 0 ? ["noNode"] : kinds;
       });
-      setCounts(countOf(reasons), set);
+      setCounts(
+        countBy(reasons, (reason) => reason),
+        set,
+      );
     });
   }
 
-  #ofCluster(key: Key, collect: (snapshot: ClusterSnapshot, set: Set) => void): void {
+  #ofCluster(key: Key, collect: (figures: Figures, set: Set) => void): void {
     this.#gauge(key, (set) => {
-      const seen = this.#ports.seen();
-      if (seen !== null) collect(seen.snapshot, set);
+      const figures = this.#look();
+      if (figures !== null) collect(figures, set);
     });
+  }
+
+  #look(): Figures | null {
+    if (this.#figures !== null) return this.#figures;
+    const seen = this.#ports.seen();
+    if (seen !== null) this.#figures = { ...seen, parts: statusParts(seen.snapshot) };
+    return this.#figures;
   }
 
   #gauge(key: Key, collect?: (set: Set) => void): GaugeFamily {
@@ -122,12 +149,6 @@ export class ControlMetrics {
     const { name, help, labels }: MetricDefinition = CONTROL_METRICS[key];
     return this.#registry.counter(name, help, labels);
   }
-}
-
-function countOf(names: readonly string[]): Record<string, number> {
-  const counts: Record<string, number> = {};
-  for (const name of names) counts[name] = (counts[name] ?? 0) + 1;
-  return counts;
 }
 
 function setCounts(counts: Readonly<Record<string, number>>, set: Set): void {

@@ -197,7 +197,7 @@ export function statusParts(snapshot: ClusterSnapshot): Pick<StatusView, "nodes"
   };
 }
 
-function countBy<T>(items: readonly T[], keyOf: (item: T) => string): Record<string, number> {
+export function countBy<T>(items: readonly T[], keyOf: (item: T) => string): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const item of items) counts[keyOf(item)] = (counts[keyOf(item)] ?? 0) + 1;
   return counts;

@@ -1,4 +1,4 @@
-import type { CommandEnvelope, Lead } from "../../contract/agent-link.ts";
+import { type CommandEnvelope, isSameLead, type Lead } from "../../contract/agent-link.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 
 /**
@@ -73,9 +73,9 @@ export function judgeCommand(
 ): CommandVerdict {
   const stale = judgeLead(memory, command);
   if (stale.kind === "refused") return stale;
-  if (lead === null || !sameLead(lead, command))
+  if (lead === null || !isSameLead(lead, command))
     return no("NOT_LEADING", "the sender has not said on this link that it leads");
-  if (memory === null || !sameLead(memory, command))
+  if (memory === null || !isSameLead(memory, command))
     return no("NOT_LEADING", "the epoch of the command is not the one that is followed");
   if (seen) return { kind: "repeated" };
   const age = times.nowMs - Math.min(times.receivedAtMs, times.provenAliveMs);
@@ -84,6 +84,3 @@ export function judgeCommand(
   if (command.seq <= memory.seq) return no("REPLAYED", `command ${command.seq} comes after ${memory.seq}`);
   return { kind: "carryOut", memory: { ...memory, seq: command.seq } };
 }
-
-const sameLead = (a: Lead, b: Lead): boolean =>
-  a.clusterId === b.clusterId && a.epoch === b.epoch && a.holder === b.holder;

@@ -1,4 +1,5 @@
-import type { FeedMark, GatewayReport } from "../../contract/feed.ts";
+import { isSameLead, type Lead } from "../../contract/agent-link.ts";
+import type { GatewayReport } from "../../contract/feed.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
 
 /**
@@ -67,12 +68,7 @@ export class GatewayReports {
   }
 
   /** `draining`: since which version of the term's feed, by replica. Without any gateway nothing is known. */
-  idle(
-    draining: ReadonlyMap<string, number>,
-    lead: Omit<FeedMark, "version">,
-    termAgeMs: number,
-    now: MonoMs,
-  ): ReadonlySet<string> {
+  idle(draining: ReadonlyMap<string, number>, lead: Lead, termAgeMs: number, now: MonoMs): ReadonlySet<string> {
     for (const [id, { leftAt }] of this.#gateways)
       if (leftAt !== null && now - leftAt >= this.#rules.rememberMs) this.#gateways.delete(id);
     const idle = new Set<string>();
@@ -84,13 +80,13 @@ export class GatewayReports {
     return idle;
   }
 
-  #hasNone(gateway: Gateway, replicaId: string, since: number, lead: Omit<FeedMark, "version">, now: MonoMs): boolean {
+  #hasNone(gateway: Gateway, replicaId: string, since: number, lead: Lead, now: MonoMs): boolean {
     const { report, leftAt } = gateway;
     if (report === null || leftAt !== null || !this.#isFresh(gateway, now)) return false;
     const { have } = report;
-    if (have === null || have.clusterId !== lead.clusterId || have.epoch !== lead.epoch || have.holder !== lead.holder)
-      return false;
-    return have.version >= since && (report.used[replicaId]?.inFlight ?? 0) === 0;
+    return (
+      have !== null && isSameLead(have, lead) && have.version >= since && (report.used[replicaId]?.inFlight ?? 0) === 0
+    );
   }
 
   #isFresh = ({ reportedAt }: Gateway, now: MonoMs): boolean =>

@@ -18,13 +18,25 @@ export const READINGS_AGAIN_MS = 5_000;
 const KEEP_MS = 60_000;
 const NODES_MAX = 4_096;
 
-interface Reading {
+class Reading {
   readonly gpus: readonly GpuReport[];
   readonly at: MonoMs;
-  /** Two that say the same are the same text. */
-  readonly text: string;
+  #text: string | null = null;
+
+  constructor(gpus: readonly GpuReport[], at: MonoMs) {
+    this.gpus = gpus;
+    this.at = at;
+  }
+
+  /** Two that say the same are the same text. Made when somebody compares, which is once for many gateways and never without one. */
+  get text(): string {
+    return (this.#text ??= JSON.stringify(this.gpus));
+  }
+
   /** Which cards are sick. */
-  readonly sick: string;
+  get sick(): string {
+    return this.gpus.flatMap(({ uuid, health }) => (health === "sick" ? [uuid] : [])).join(" ");
+  }
 }
 
 /** The newest reading of each node, by name. */
@@ -33,8 +45,7 @@ export class GpuReadings {
 
   heard(node: string, gpus: readonly GpuReport[], at: MonoMs): void {
     if (gpus.length === 0 || (!this.#byNode.has(node) && this.#byNode.size >= NODES_MAX)) return;
-    const sick = gpus.flatMap(({ uuid, health }) => (health === "sick" ? [uuid] : [])).join(" ");
-    this.#byNode.set(node, { gpus, at, text: JSON.stringify(gpus), sick });
+    this.#byNode.set(node, new Reading(gpus, at));
   }
 
   latest(now: MonoMs): ReadonlyMap<string, Reading> {
@@ -57,8 +68,7 @@ export class ToldReadings {
       const told = this.#told.get(node);
       const toldAt = told?.at ?? Number.NEGATIVE_INFINITY;
       const isNew = told === undefined || reading.at > told.reading.at;
-      const isNews = reading.text !== told?.reading.text || now - toldAt >= READINGS_AGAIN_MS;
-      if (!isNew || !isNews) return [];
+      if (!isNew || (now - toldAt < READINGS_AGAIN_MS && reading.text === told?.reading.text)) return [];
       return [{ node, reading, toldAt, urgent: reading.sick !== (told?.reading.sick ?? "") }];
     });
     const first = due

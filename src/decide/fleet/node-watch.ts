@@ -1,3 +1,4 @@
+import { isSameLead } from "../../contract/agent-link.ts";
 import type { FleetEvent, NodeDoc, NodeReport, NodeState } from "../../contract/fleet.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
 
@@ -83,8 +84,7 @@ export class NodeWatch {
     const node = this.#nodes.get(report.nodeId) ?? this.#watch(report.nodeId, null);
     node.heardAt = now;
     const { highestEpoch } = report;
-    const { clusterId, epoch, holder } = this.#lead;
-    if (highestEpoch?.clusterId !== clusterId || highestEpoch.epoch !== epoch || highestEpoch.holder !== holder) return;
+    if (highestEpoch === null || !isSameLead(highestEpoch, this.#lead)) return;
     node.report = report;
     node.reportSeq += 1;
   }

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
-import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
+import { isSameLead } from "../../contract/agent-link.ts";
 import type { FeedMark, FeedMessage, FeedReading, GatewayMessage, GatewayReport } from "../../contract/feed.ts";
 import type { FeedSettings } from "../../contract/gateway-config.ts";
 import {
@@ -12,8 +12,9 @@ import {
   type FeedState,
 } from "../../decide/feed/take-feed.ts";
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
-import { messageOf, YardmasterError } from "../../kernel/errors.ts";
+import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
+import { readCa } from "../../link/read-ca.ts";
 import type { Random } from "../../kernel/random.ts";
 import { feedPath, loadFeed, saveFeed } from "./feed-file.ts";
 import { FeedLink, type FeedStanding } from "./feed-link.ts";
@@ -77,7 +78,7 @@ export class FeedClient {
   /** Throws CONFIG_INVALID when `gateway.ca_file` can't be read. */
   static async open(ports: FeedPorts): Promise<FeedClient> {
     const { caFile } = ports.settings;
-    const ca = caFile === null ? undefined : await readCa(caFile);
+    const ca = caFile === null ? undefined : await readCa(caFile, "gateway.ca_file");
     return new FeedClient(ports, await loadFeed(feedPath(ports.dataDir), ports.log), ca);
   }
 
@@ -179,7 +180,7 @@ export class FeedClient {
     const before = this.#held.state;
     this.#held = { state, confirmed: true };
     const { clusterId, epoch, holder, version } = state.mark;
-    if (before?.mark.clusterId !== clusterId || before.mark.epoch !== epoch || before.mark.holder !== holder)
+    if (before === null || !isSameLead(before.mark, state.mark))
       this.#ports.log.info("feed.leader", { cluster: clusterId, epoch, holder, version });
     this.#user?.onState(state);
     this.#saving ??= this.#save();
@@ -240,13 +241,5 @@ export class FeedClient {
       ...user.report(now),
     };
     for (const link of open) link.send(message);
-  }
-}
-
-async function readCa(path: string): Promise<string> {
-  try {
-    return await readFile(path, "utf8");
-  } catch (cause) {
-    throw new YardmasterError("CONFIG_INVALID", `gateway.ca_file: ${path} can't be read`, { cause });
   }
 }
