@@ -94,7 +94,7 @@ export class GpuCard {
     this.#noteFields(sample);
     this.#frozen = this.#repeats(before, sample, now);
     if (this.#frozen || !tells(sample)) return;
-    if (this.#isStale(now, policy)) this.#onGap();
+    if (this.isStale(now, policy)) this.#onGap();
     this.#take(sample, now, policy);
   }
 
@@ -124,7 +124,7 @@ export class GpuCard {
   /** `sourceAt`: when its source last told of any card. */
   verdict(now: MonoMs, sourceAt: MonoMs | undefined, policy: GpuPolicy): GpuVerdict {
     const gone = this.isGone && sourceAt !== undefined && now - sourceAt <= policy.stalenessMs;
-    if (!gone && this.#isStale(now, policy))
+    if (!gone && this.isStale(now, policy))
       return { kind: "unknown", why: this.#frozen ? "frozen" : this.freshAt === undefined ? "neverSeen" : "stale" };
     const faults: GpuFault[] = [];
     for (const [kind, latch] of this.#faults) {
@@ -139,16 +139,12 @@ export class GpuCard {
   }
 
   saturated(now: MonoMs, policy: GpuPolicy): boolean {
-    if (this.isGone || this.#isStale(now, policy) || this.#ring.length < policy.sustainedSamples) return false;
+    if (this.isGone || this.isStale(now, policy) || this.#ring.length < policy.sustainedSamples) return false;
     if (this.#busyAt === undefined || now - this.#busyAt > policy.stalenessMs) return false;
     return this.#ring.slice(-policy.sustainedSamples).every((value) => value >= policy.shedUtilization);
   }
 
-  isStale(now: MonoMs, policy: GpuPolicy): boolean {
-    return this.#isStale(now, policy);
-  }
-
-  #isStale(now: MonoMs, { stalenessMs }: GpuPolicy): boolean {
+  isStale(now: MonoMs, { stalenessMs }: GpuPolicy): boolean {
     return this.freshAt === undefined || now - this.freshAt > stalenessMs;
   }
 

@@ -43,7 +43,7 @@ export class EndpointGpus {
   oldForm(upstream: Upstream): OldForm {
     const source = this.#settings().sources.length === 1 ? this.#settings().sources[0] : undefined;
     if (source === undefined) return { host: null, ties: [], leaves: upstream.endpoints };
-    const told = this.#book.sources().find(({ name }) => name === source.name)?.hosts ?? [];
+    const told = this.#book.source(source.name)?.hosts ?? [];
     const hosts = told.length > 0 ? told : source.host === null ? [] : [source.host];
     const places = new Set([source.hostname, ...hosts].map(placeOf));
     const meant = upstream.endpoints.filter(({ gpus }) => gpus.length === 0);

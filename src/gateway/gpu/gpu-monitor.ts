@@ -1,4 +1,5 @@
 import type { GpuHealthSettings, GpuSourceSettings } from "../../contract/gateway-config.ts";
+import { formatListen } from "../../contract/listen-address.ts";
 import { METRICS_ACCEPT } from "../../decide/engines/adapter.ts";
 import type { GpuBook, Look } from "../../decide/gpu/gpu-book.ts";
 import type { GpuPolicy } from "../../decide/gpu/gpu-policy.ts";
@@ -95,9 +96,9 @@ class SourcePoll {
     const { source } = this;
     this.#asking = true;
     const target = { ...source, connectTimeoutMs: CONNECT_TIMEOUT_MS };
-    const host = source.hostname.includes(":") ? `[${source.hostname}]` : source.hostname;
+    const host = formatListen({ host: source.hostname, port: source.port });
     const fetched = await fetchText(client, clock, target, source.path, {
-      headers: ["host", `${host}:${source.port}`, "accept", METRICS_ACCEPT],
+      headers: ["host", host, "accept", METRICS_ACCEPT],
       timeoutMs: PAGE_TIMEOUT_MS,
     });
     this.#asking = false;
@@ -109,7 +110,7 @@ class SourcePoll {
 
   /** Said when it changes. */
   #note(): void {
-    const now = this.#deps.book.sources().find(({ name }) => name === this.source.name);
+    const now = this.#deps.book.source(this.source.name);
     if (now === undefined || now.state === this.#state) return;
     this.#state = now.state;
     this.#deps.log[now.state === "up" ? "info" : "warn"]("gpu.source", {

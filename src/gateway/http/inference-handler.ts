@@ -265,7 +265,7 @@ export class InferenceHandler {
         upstream,
         retryAfterMs: away.retryAfterMs,
       });
-    const site = context.shedSite ?? "sync";
+    const site = context.jobSite ?? "sync";
     const shed = this.#deps.shedder()?.ask(upstream, arriving.class, site) ?? null;
     if (shed !== null)
       return refuse("GPU_SATURATED", shed.message, {
@@ -291,7 +291,7 @@ export class InferenceHandler {
       scan: scanned.kind === "json" && !translated ? scanned.scan : null,
       rewriteAnswer: translated ? rerank.rewriteAnswer : null,
       idempotent: upstream.settings.kind !== "http" || SAFE_METHODS.has(context.req.method),
-      startsOnce: context.forJob === true,
+      startsOnce: context.jobSite !== undefined,
       plainAnswer: onEnded !== null,
       deadline: arriving.deadline,
       wantsQueueEvents: asksForPlaces(context.req.rawHeaders),

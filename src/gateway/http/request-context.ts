@@ -19,10 +19,8 @@ export interface RequestContext {
   readonly rest: string;
   readonly key: RequestKey;
   readonly dialect: Dialect;
-  /** A job's call, not a client's. */
-  readonly forJob?: true;
   readonly arrivedAt: MonoMs;
   readonly arrivedWall: EpochMs;
-  /** Where batch work is asked about saturated GPUs; absent: where the request comes from a client that waits. */
-  readonly shedSite?: ShedSite;
+  /** Set for a job's call, not a client's: as what it is asked about saturated GPUs. */
+  readonly jobSite?: ShedSite;
 }

@@ -127,10 +127,9 @@ function contextOf(deps: JobCallDeps, job: JobRecord, ask: JobCallAsk, client: C
       allowsModel: () => true,
     },
     dialect: match.route.dialect,
-    forJob: true,
     arrivedAt: deps.clock.mono(),
     arrivedWall: deps.clock.wall(),
-    shedSite: job.lastError?.code === "GPU_SATURATED" ? "jobAgain" : "job",
+    jobSite: job.lastError?.code === "GPU_SATURATED" ? "jobAgain" : "job",
   };
 }
 

@@ -5,6 +5,7 @@ import type { RequestClass } from "../../contract/request-class.ts";
 import type { JobCounts, JobStore } from "../../coord/jobs/job-store.ts";
 import { planClaims, type ClaimRoom } from "../../decide/jobs/plan-claims.ts";
 import type { Clock, MonoMs, Timer } from "../../kernel/clock.ts";
+import { untilAborted } from "../../kernel/deadline.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
@@ -77,10 +78,7 @@ export class JobManager {
     this.#stopped = true;
     this.#timer?.cancel();
     this.#listening[Symbol.dispose]();
-    const over = new Promise<void>((resolve) => {
-      if (hurry.aborted) resolve();
-      hurry.addEventListener("abort", () => resolve(), { once: true });
-    });
+    const over = untilAborted(hurry);
     const handedBack = (async (): Promise<void> => {
       await this.#looking;
       await Promise.all([...this.#runs.values()].map((run) => run.handBack()));

@@ -2,6 +2,7 @@ import type { Worker } from "node:worker_threads";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import { startThread } from "../../kernel/start-thread.ts";
+import { nextTurn } from "../../kernel/next-turn.ts";
 import { bodyFingerprint } from "../http/body-fingerprint.ts";
 import { parseSubmission, type ParsedSubmission } from "./parse-submission.ts";
 import type { SubmissionReply, SubmissionRequest } from "./submission-worker.ts";
@@ -127,5 +128,3 @@ function unpack(reply: SubmissionReply): ReadSubmission {
   }
   return { asked: { ...asked, blobs }, fingerprint };
 }
-
-const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));

@@ -3,6 +3,7 @@ import { type BodyForm, fingerprintSteps } from "../../decide/idempotency/body-f
 import type { NewHasher } from "../../decide/idempotency/canonical-digest.ts";
 import { JsonTopScan } from "../../decide/http/json-scan.ts";
 import { asksForSameAnswer } from "../../decide/replay/plan-replay.ts";
+import { nextTurn } from "../../kernel/next-turn.ts";
 
 export const sha256: NewHasher = () => createHash("sha256");
 
@@ -18,8 +19,6 @@ export async function fingerprintBody(chunks: readonly Buffer[], form: BodyForm)
     if (made % STEPS_PER_TURN === 0) await nextTurn();
   }
 }
-
-const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 const SAME_ANSWER_KEYS = ["temperature", "seed"] as const;
 const PIECE_BYTES = 1024 * 1024;

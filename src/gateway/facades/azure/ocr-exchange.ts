@@ -7,6 +7,7 @@ import {
   type OcrReading,
 } from "../../../decide/facades/azure/plain-ocr.ts";
 import { formatIsoTime, type Clock, type EpochMs } from "../../../kernel/clock.ts";
+import { nextTurn } from "../../../kernel/next-turn.ts";
 import { headerValue, withoutHeaders } from "../../calls/answer-headers.ts";
 import type {
   UpstreamClient,
@@ -165,8 +166,6 @@ export class OcrExchange implements UpstreamExchange {
     this.#handler.onError(brokenOff("protocol", why));
   }
 }
-
-const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 async function lengthsOf(
   { pages }: Extract<OcrReading, { kind: "pages" }>,
