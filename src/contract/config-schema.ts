@@ -165,7 +165,14 @@ export const upstreamConfig = z.strictObject({
     .prefault({}),
   retry: z
     .strictObject({
-      attempts: z.int().min(0).max(10).default(2).describe("Further tries after the first, each on another endpoint."),
+      attempts: z
+        .int()
+        .min(0)
+        .max(10)
+        .default(2)
+        .describe(
+          "Further tries after the first, each on another endpoint. Endpoints that refuse the connection are passed over and not counted; 0 tries nothing else at all.",
+        ),
       budget_percent: z.number().min(0).max(100).default(20).describe("Retries as a part of recent requests, plus 3."),
     })
     .prefault({}),

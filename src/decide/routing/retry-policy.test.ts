@@ -36,10 +36,11 @@ const elsewhere: readonly [string, RetryCause][] = [
 for (const [name, cause] of elsewhere)
   test(`${name} is tried on another endpoint [10.R4]`, () => assert.equal(decide(cause), "other"));
 
-test("a failed connection is tried on another endpoint whatever the budget holds: no engine had any work of it [10.R4 80.I8]", () => {
+test("a failed connection is tried on another endpoint whatever the budget holds and however many were tried: no engine had any work of it [10.R4 80.I8]", () => {
   assert.equal(decide(transport("connect")), "unsent");
   assert.equal(decide(transport("connect"), { budget: false }), "unsent");
-  assert.equal(decide(transport("connect"), { retries: 2 }), "attemptsSpent");
+  assert.equal(decide(transport("connect"), { retries: 2 }), "unsent");
+  assert.equal(decide(transport("connect"), { retriesMax: 0 }), "attemptsSpent");
 });
 
 const behindTheHead: readonly [string, RetryCause][] = [

@@ -25,7 +25,7 @@ export interface RetryView {
   readonly idempotent: boolean;
   /** An attempt of a job: whoever counts its attempts counts what it can do to engines, so each starts one engine at most. */
   readonly startsOnce: boolean;
-  /** Tries after the first that this request has had. */
+  /** Tries after the first that this request has had, without those that no engine heard of. */
   readonly retries: number;
   readonly retriesMax: number;
   /** Whether the upstream's retry budget has room. */
@@ -34,8 +34,8 @@ export interface RetryView {
 
 export type RetryDecision =
   /**
-   * "other": another endpoint, and the budget is charged. "unsent": another endpoint, whatever the budget holds and without charge: no
-   * engine had any work of it, and the breaker ends it. "same": the same endpoint once more on a fresh connection, since the engine
+   * "other": another endpoint, and the budget is charged. "unsent": another endpoint, while there is one that was not tried, beyond
+   * `retriesMax` too and whatever the budget holds: no engine had any work of it, and the breakers end it. "same": the same endpoint once more on a fresh connection, since the engine
    * had closed the idle one and never saw the request.
    */
   | { readonly kind: "retry"; readonly on: "other" | "unsent" | "same" }
@@ -59,8 +59,8 @@ export function mayRetryAttempt(view: RetryView): RetryDecision {
   if (view.startsOnce && mayHaveKilled(cause)) return { kind: "giveUp", why: "started" };
   // Once: a fresh connection can't be stale, so a second break is the engine's.
   if (cause.kind === "transport" && cause.failure === "reset" && cause.reused && view.retries === 0) return ON_SAME;
+  if (nothingSent && view.retriesMax > 0) return ON_OTHER_UNSENT;
   if (view.retries >= view.retriesMax) return { kind: "giveUp", why: "attemptsSpent" };
-  if (nothingSent) return ON_OTHER_UNSENT;
   return view.budget ? ON_OTHER : { kind: "giveUp", why: "budget" };
 }
 

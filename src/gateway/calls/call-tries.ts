@@ -18,6 +18,8 @@ export class CallTries {
   #well = false;
   /** Tries so far. */
   count = 0;
+  /** Of them, those that no engine heard of. */
+  #unsent = 0;
 
   constructor(upstream: Upstream, seeker: SlotSeeker, may: Pick<RetryView, "idempotent" | "startsOnce">) {
     this.#upstream = upstream;
@@ -30,7 +32,7 @@ export class CallTries {
       cause,
       idempotent: this.#may.idempotent,
       startsOnce: this.#may.startsOnce,
-      retries: this.count - 1,
+      retries: this.count - 1 - this.#unsent,
       retriesMax: this.#upstream.settings.retry.retriesMax,
       budget: this.#upstream.budget.mayRetry(now),
     });
@@ -61,7 +63,8 @@ export class CallTries {
     this.#failedOn ??= new Set();
     this.#failedOn.add(failed.id);
     const next = this.#upstream.rebook(this.#seeker, this.#failedOn);
-    if (next !== null && charged) this.#upstream.budget.onRetry(now);
+    if (!charged) this.#unsent += 1;
+    else if (next !== null) this.#upstream.budget.onRetry(now);
     return next;
   }
 }
