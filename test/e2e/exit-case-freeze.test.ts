@@ -66,7 +66,7 @@ test("a leader that freezes with a placement on its way, for longer than its lea
 
 test("a node whose agent freezes is unreachable, then lost and replaced, while its engine serves on; awake again it gives up what was replaced [80.A1 80.I4 40.N3]", async () => {
   await cluster.apply(catalogOf(COUNT));
-  const [replica] = await cluster.untilSettled(COUNT);
+  const replica = (await cluster.untilSettled(COUNT)).find(({ state }) => state === "ready");
   const node = cluster.node(replica?.nodes[0] ?? "");
   const others = cluster.nodes.map(({ name }) => name).filter((name) => name !== node.name);
   const [engine] = cluster.census.alive(node.name);
@@ -90,7 +90,7 @@ test("a node whose agent freezes is unreachable, then lost and replaced, while i
 
 test("what a lost node still runs is adopted as it is when it comes back and is wanted [40.N3 80.I4]", async () => {
   await cluster.apply(catalogOf(COUNT));
-  const [replica] = await cluster.untilSettled(COUNT);
+  const replica = (await cluster.untilSettled(COUNT)).find(({ state }) => state === "ready");
   const node = cluster.node(replica?.nodes[0] ?? "");
   const others = cluster.nodes.map(({ name }) => name).filter((name) => name !== node.name);
   const [engine] = cluster.census.alive(node.name);
