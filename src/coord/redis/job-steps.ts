@@ -73,11 +73,13 @@ export class JobSteps {
     readonly front: number;
     readonly last: number | undefined;
     readonly seq: number;
+    /** Jobs that there ever were. */
+    readonly accepted: number;
   }> {
-    const { epoch, fronts, counter } = this.#keys;
-    const keys = [epoch, this.#scopeKey(scope), fronts, this.#keys.turns(requestClass), counter];
+    const { epoch, fronts, counter, totals } = this.#keys;
+    const keys = [epoch, this.#scopeKey(scope), fronts, this.#keys.turns(requestClass), counter, totals];
     const reply = texts(await this.#run(PREPARE, keys, [newEpoch, requestClass, keyId, indexMs]));
-    const [now = "0", stored = "", named = "", front = "", last = "", seq = "0"] = reply;
+    const [now = "0", stored = "", named = "", front = "", last = "", seq = "0", accepted = "0"] = reply;
     this.#lastNow = Number(now);
     return {
       now: Number(now),
@@ -86,10 +88,19 @@ export class JobSteps {
       front: Number(front),
       last: last === "" ? undefined : Number(last),
       seq: Number(seq),
+      accepted: Number(accepted),
     };
   }
 
-  async submit(job: JobRecord, blobs: JobBlobs, submit: JobSubmit): Promise<string> {
+  async submit(
+    job: JobRecord,
+    blobs: JobBlobs,
+    submit: JobSubmit,
+  ): Promise<{
+    readonly said: string;
+    /** Jobs that there ever were, with this one. */
+    readonly accepted: number;
+  }> {
     const { scope, named, limits, indexes, keepMs, indexMs } = submit;
     const k = this.#keys;
     const bytes = bytesOf(blobs);
@@ -100,7 +111,9 @@ export class JobSteps {
     args.push(job.keyId, job.order, k.channel, indexes.size, ...indexes.values());
     for (const [name, bytes] of blobs) args.push(name, bytes);
     const reply = await this.#run(SUBMIT, [...keys, k.turns(job.class), ...indexes.keys()], args, { timeoutMs }, bytes);
-    return String(reply);
+    if (!Array.isArray(reply)) return { said: String(reply), accepted: 0 };
+    const [said = "", accepted = "0"] = texts(reply);
+    return { said, accepted: Number(accepted) };
   }
 
   /** `evenIfOpen`: for work that was accepted, which goes on where a request would be refused at once. */
@@ -153,11 +166,11 @@ export class JobSteps {
     newEpoch: string,
     epochMs: number,
     limit: number,
-  ): Promise<{ readonly epoch: string; readonly last: number; readonly ids: readonly string[] }> {
-    const keys = [this.#keys.epoch, this.#keys.counter, ...indexes];
+  ): Promise<{ readonly epoch: string; readonly accepted: number; readonly ids: readonly string[] }> {
+    const keys = [this.#keys.epoch, this.#keys.totals, ...indexes];
     const reply = texts(await this.#run(DUE, keys, [newEpoch, epochMs, limit], PATIENTLY));
-    const [, epoch = "", last = "0", ...ids] = reply;
-    return { epoch, last: Number(last), ids };
+    const [, epoch = "", accepted = "0", ...ids] = reply;
+    return { epoch, accepted: Number(accepted), ids };
   }
 
   /** For each wish the jobs that could be claimed, the first first. */

@@ -6,11 +6,12 @@
 -- KEYS[3]  fronts of the classes, a sorted set
 -- KEYS[4]  the keys' last places in this class, a sorted set
 -- KEYS[5]  counter of jobs
+-- KEYS[6]  totals, a hash: `accepted`
 -- ARGV[1]  epoch to give a store that has none
 -- ARGV[2]  the class
 -- ARGV[3]  the API key's id
 -- ARGV[4]  ms for which these keys are kept
--- Returns {server time in ms, epoch, id that the key names or "", front or "", last place or "", number}, all texts.
+-- Returns {server time in ms, epoch, id that the key names or "", front or "", last place or "", number, accepted}, all texts.
 -- Invariant: an epoch, once given, stays until the store is emptied.
 local time = redis.call("TIME")
 redis.call("SET", KEYS[1], ARGV[1], "NX")
@@ -24,4 +25,5 @@ return {
   redis.call("ZSCORE", KEYS[3], ARGV[2]) or "",
   redis.call("ZSCORE", KEYS[4], ARGV[3]) or "",
   tostring(number),
+  redis.call("HGET", KEYS[6], "accepted") or "0",
 }

@@ -65,8 +65,8 @@ export async function openRedisJobStore(options: RedisJobStoreOptions): Promise<
  *       of two that decide at once one writes and the other decides anew.
  *   Q2. The time of every decision is the server's.
  *   Q3. A submit whose time is over does nothing when the server gets to it later.
- *   Q4. The number of the last job never goes back in one life of a store: where it does, a server took over that had not heard of
- *       all jobs yet, and how many it lacks at most is told once.
+ *   Q4. How many jobs there ever were is written in one step with each job, so in one life of a store it never goes back: where an
+ *       answer says fewer than were known when it was asked for, a server took over that lacks the others, and that is told once.
  */
 class RedisJobStore implements JobStore {
   readonly kind = "redis";
@@ -76,8 +76,10 @@ class RedisJobStore implements JobStore {
   readonly #steps: JobSteps;
   readonly #listeners = new Set<(id: string | null) => void>();
   readonly #subscriber: RedisSubscriber;
-  /** The highest number of a job that was heard of in this life of the store. */
-  #lastSeq = 0;
+  /** The most jobs that there ever were, as heard in this life of the store. */
+  #accepted = 0;
+  /** Grows when a server was found to have taken over: answers to what was asked before say nothing of it. */
+  #takeovers = 0;
   #lost = 0;
   #front: Partial<Record<RequestClass, number>> = {};
 
@@ -128,9 +130,9 @@ class RedisJobStore implements JobStore {
     const scope =
       ask.idempotency === null ? null : createHash("sha256").update(ask.idempotency.scope).digest("base64url");
     for (let attempt = 0; attempt < TRIES_MAX; attempt += 1) {
+      const asking = this.#known();
       const prepared = await this.#steps.prepare(ask.class, ask.keyId, scope, newEpoch(), INDEX_MS);
-      this.#heard(prepared.epoch, prepared.seq - 1);
-      this.#lastSeq = prepared.seq;
+      this.#heard(prepared.epoch, prepared.accepted, asking);
       const known = prepared.named === "" ? undefined : (await this.#steps.read(prepared.named))?.job;
       const decision = decideSubmit(known, ask.idempotency?.fingerprint ?? "");
       if (decision.kind === "mismatch") return decision;
@@ -146,7 +148,8 @@ class RedisJobStore implements JobStore {
         now: prepared.now,
         instead: decision.kind === "afresh" ? decision.instead : null,
       });
-      const said = await this.#steps.submit(job, blobs, {
+      const submitting = this.#known();
+      const { said, accepted } = await this.#steps.submit(job, blobs, {
         scope,
         named: prepared.named,
         limits: this.#options.limits,
@@ -155,6 +158,10 @@ class RedisJobStore implements JobStore {
         indexMs: INDEX_MS,
       });
       if (said === "ok") {
+        if (prepared.epoch === this.epoch && submitting.takeovers === this.#takeovers) {
+          this.#heard(prepared.epoch, accepted - 1, submitting);
+          this.#accepted = Math.max(this.#accepted, accepted);
+        }
         await this.#replicate(job);
         return { kind: "accepted", job };
       }
@@ -232,8 +239,9 @@ class RedisJobStore implements JobStore {
 
   async sweep(): Promise<readonly JobRecord[]> {
     const { delayed, claims, due, ended } = this.#keys;
+    const asking = this.#known();
     const found = await this.#steps.due([delayed, claims, due, ended], newEpoch(), INDEX_MS, DUE_MAX);
-    this.#heard(found.epoch, found.last);
+    this.#heard(found.epoch, found.accepted, asking);
     const over: JobRecord[] = [];
     for (const id of new Set(found.ids)) {
       const outcome = await this.#change(
@@ -361,12 +369,22 @@ class RedisJobStore implements JobStore {
     if (why !== null) throw unavailable(`its server is not fit for jobs: ${why}`);
   }
 
-  #heard(epoch: string, lastSeq: number): void {
-    // Those that wait for replicas have been accepted by none that lacks them.
-    const waits = this.#options.replicas > 0;
-    if (!waits && epoch === this.epoch && lastSeq < this.#lastSeq) this.#lost += this.#lastSeq - lastSeq;
-    this.epoch = epoch;
-    this.#lastSeq = lastSeq;
+  #known(): Known {
+    return { accepted: this.#accepted, takeovers: this.#takeovers };
+  }
+
+  /** `asking`: what was known when the store was asked. */
+  #heard(epoch: string, accepted: number, asking: Known): void {
+    if (epoch !== this.epoch) {
+      this.epoch = epoch;
+      this.#accepted = accepted;
+      this.#takeovers += 1;
+    } else if (asking.takeovers === this.#takeovers && accepted < asking.accepted) {
+      // Those that wait for replicas have been accepted by none that lacks them.
+      if (this.#options.replicas === 0) this.#lost += this.#accepted - accepted;
+      this.#accepted = accepted;
+      this.#takeovers += 1;
+    } else if (asking.takeovers === this.#takeovers) this.#accepted = Math.max(this.#accepted, accepted);
   }
 
   async #replicate({ id, version }: JobRecord): Promise<void> {
@@ -376,6 +394,11 @@ class RedisJobStore implements JobStore {
     if (reached < replicas)
       throw unavailable(`${reached} of ${replicas} replicas have it; it may be done all the same`);
   }
+}
+
+interface Known {
+  readonly accepted: number;
+  readonly takeovers: number;
 }
 
 const newEpoch = (): string => randomBytes(4).toString("hex");

@@ -5,7 +5,7 @@
 -- KEYS[1]  the job, a hash
 -- KEYS[2]  its bytes, a hash by name
 -- KEYS[3]  bytes of each job, a sorted set
--- KEYS[4]  totals, a hash: `bytes`
+-- KEYS[4]  totals, a hash: `bytes`, and `accepted`, how many jobs there ever were
 -- KEYS[5]  the store's epoch, a string
 -- KEYS[6]  the job that the idempotency key names, a string
 -- KEYS[7]  all jobs, a sorted set
@@ -25,7 +25,7 @@
 -- ARGV[12] the job's place
 -- ARGV[13] channel
 -- ARGV[14] how many of KEYS[9…] there are, n; then n scores; then names and bytes in turn
--- Returns "ok", or why nothing was done: "late", "epoch", "taken", "jobs", "bytes".
+-- Returns {"ok", accepted, as text}, or why nothing was done: "late", "epoch", "taken", "jobs", "bytes".
 -- Invariant: all or nothing; neither the number of jobs nor their bytes exceed what was given.
 local time = redis.call("TIME")
 if time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[3]) then return "late" end
@@ -44,6 +44,7 @@ redis.call("PEXPIRE", KEYS[2], ARGV[9])
 redis.call("ZADD", KEYS[3], bytes, id)
 redis.call("PEXPIRE", KEYS[3], ARGV[10])
 redis.call("HINCRBY", KEYS[4], "bytes", bytes)
+local accepted = redis.call("HINCRBY", KEYS[4], "accepted", 1)
 redis.call("PEXPIRE", KEYS[4], ARGV[10])
 if ARGV[6] == "1" then redis.call("SET", KEYS[6], id, "PX", ARGV[9]) end
 redis.call("ZADD", KEYS[8], ARGV[12], ARGV[11])
@@ -53,4 +54,4 @@ for i = 1, indexes do
   redis.call("PEXPIRE", KEYS[8 + i], ARGV[10])
 end
 redis.call("PUBLISH", ARGV[13], id)
-return "ok"
+return { "ok", tostring(accepted) }
