@@ -122,8 +122,8 @@ async function comeBack(agent: FakeAgent): Promise<number> {
   const isBack = (): boolean => agent.heard.slice(heard).some(({ type }) => type === "welcome");
   await agent.until("its end", () => agent.closedWith !== null, 60_000);
   let heldMs = Number.POSITIVE_INFINITY;
-  for (;;) {
-    await sleep(redialDelay({ kind: "ended", heldMs }, random.next()));
+  for (let failures = 0; ; failures += 1) {
+    await sleep(redialDelay({ kind: "ended", heldMs }, failures, random.next()));
     agent.connect(url);
     await agent.until("an answer", () => isBack() || agent.closedWith !== null || agent.refusedWith !== null, 60_000);
     if (isBack()) return systemClock.mono() - from;

@@ -162,6 +162,7 @@ function fleet(size: Size): {
       gpuDiscoveryWhy: null,
       shards,
       highestEpoch: LEAD,
+      highestCommit: 0,
     };
     reports.push(report);
     nodes.set(id, {

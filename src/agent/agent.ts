@@ -211,6 +211,7 @@ export class Agent {
       gpuDiscoveryWhy: why,
       shards: this.#shards.reports(),
       highestEpoch: epoch === null ? null : { clusterId: epoch.clusterId, epoch: epoch.epoch, holder: epoch.holder },
+      highestCommit: epoch?.commit ?? 0,
     };
   }
 

@@ -9,6 +9,7 @@ const COMMAND: ControlMessage = {
   epoch: 3,
   holder: "h",
   seq: 7,
+  commit: 3,
   commandId: "k",
   validForMs: 30_000,
   verb: { kind: "stop", replicaId: "r", generation: 1, graceMs: 10_000, why: "scaled down" },

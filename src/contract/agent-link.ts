@@ -108,6 +108,7 @@ const nodeReport: z.ZodType<NodeReport> = z.object({
   gpuDiscoveryWhy: text(1_024).nullable(),
   shards: z.array(shardReport).max(1_024),
   highestEpoch: z.object({ clusterId: id, epoch, holder: id }).nullable(),
+  highestCommit: count.default(0),
 });
 
 const hello = z.object({
@@ -200,6 +201,8 @@ const command = z.object({
   type: z.literal("command"),
   ...envelope,
   seq: count,
+  /** The store's commit that it stands on; see `ClusterDoc`. */
+  commit: count.default(0),
   commandId: id,
   validForMs: z.number().positive(),
   verb,

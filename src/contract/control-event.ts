@@ -3,6 +3,7 @@ export type ControlEventKind =
   | "leaderChanged"
   | "leaderStoodDown"
   | "epochRaised"
+  | "storeBehind"
   | "catalogApplied"
   | "catalogRefused"
   | "catalogHeld"

@@ -104,6 +104,8 @@ export interface NodeReport {
   readonly shards: readonly ShardReport[];
   /** The leader that the agent has kept as the highest it ever obeyed. */
   readonly highestEpoch: { readonly clusterId: string; readonly epoch: number; readonly holder: string } | null;
+  /** The highest `commit` of a command that the agent obeyed in this cluster; 0 before the first. */
+  readonly highestCommit: number;
 }
 
 export type NodeState = "never_seen" | "ready" | "unreachable" | "lost";
@@ -202,7 +204,13 @@ export interface ClusterDoc {
    * under it. Nothing is stopped until an operator has looked at what runs.
    */
   readonly restoredAbove: number | null;
+  /**
+   * Grows with each commit that sends commands, and goes with them: an agent that has heard of a higher one has obeyed what this
+   * store never held, however the epochs stand.
+   */
+  readonly commit: number;
 }
+export const NO_CLUSTER_DOC: ClusterDoc = { restoredAbove: null, commit: 0 };
 export const CLUSTER_DOC_ID = "cluster";
 
 export type StoreWrite =

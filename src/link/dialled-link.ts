@@ -1,7 +1,7 @@
 import { WebSocket } from "ws";
 import type { ReadFrame } from "../contract/frames.ts";
 import { LINK_CLOSE, LINK_DEAD_MS, PING_EVERY_MS } from "../contract/agent-link.ts";
-import { HELD_MS_MIN, redialDelay, type LinkEnd } from "../decide/link/redial.ts";
+import { failuresAfter, HELD_MS_MIN, redialDelay, type LinkEnd } from "../decide/link/redial.ts";
 import type { Clock, MonoMs, Timer } from "../kernel/clock.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
@@ -110,13 +110,15 @@ export class DialledLink<In extends object, Out extends object> {
   async run(signal: AbortSignal): Promise<void> {
     const { clock, random } = this.#ports;
     let refused = false;
+    let failures = 0;
     while (!signal.aborted) {
       const bearer = this.#ports.bearer(refused);
       let delayMs = WAIT_FOR_TURN_MS;
       if (bearer !== null) {
         const end = await this.#connect(bearer, signal);
         refused = end.kind === "refused";
-        delayMs = redialDelay(end, random.next());
+        failures = failuresAfter(end, failures);
+        delayMs = redialDelay(end, failures, random.next());
       }
       if (!signal.aborted) await clock.sleep(delayMs, signal).catch(() => {});
     }

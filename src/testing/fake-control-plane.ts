@@ -161,6 +161,7 @@ export class FakeControlPlane implements AsyncDisposable {
       epoch: 1,
       holder: "holder-1",
       seq: this.#seq,
+      commit: 0,
       commandId: `command-${this.#commands}`,
       validForMs: 60_000,
       ...over,

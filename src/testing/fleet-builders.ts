@@ -50,6 +50,7 @@ export const aNodeReport = (nodeId: string, part: Partial<NodeReport> = {}): Nod
   gpuDiscoveryWhy: null,
   shards: [],
   highestEpoch: null,
+  highestCommit: 0,
   ...part,
 });
 

@@ -33,7 +33,13 @@ const about = z.object({
   gpus: z.array(z.object({ uuid: z.string(), index: z.number(), name: z.string(), memoryMib: z.number().nullable() })),
   generations: z.array(z.tuple([z.string(), z.object({ generation: z.number(), over: z.boolean() })])),
 });
-const epoch = z.object({ clusterId: z.string(), epoch: z.number(), holder: z.string(), seq: z.number() });
+const epoch = z.object({
+  clusterId: z.string(),
+  epoch: z.number(),
+  holder: z.string(),
+  seq: z.number(),
+  commit: z.number().default(0),
+});
 
 export interface Membership {
   readonly clusterId: string;

@@ -124,8 +124,11 @@ export class AgentLinkServer {
     for (const connection of this.#connections.values()) connection.send({ type: "lead", ...lead });
   }
 
-  /** Without effect while the node is not connected, or takes no more: the next pass sees that and asks again. */
-  send(nodeId: string, verb: Verb): void {
+  /**
+   * Without effect while the node is not connected, or takes no more: the next pass sees that and asks again. `commit`: of the
+   * store, that the command stands on; 0 for what changes nothing.
+   */
+  send(nodeId: string, verb: Verb, commit: number): void {
     const connection = this.#connections.get(nodeId);
     const leading = this.#leading;
     if (connection === undefined || leading === null) return;
@@ -135,6 +138,7 @@ export class AgentLinkServer {
       type: "command",
       ...leading.lead,
       seq,
+      commit,
       commandId: `${leading.mark}-${seq}`,
       validForMs: this.#ports.commandLifeMs,
       verb,
@@ -144,7 +148,7 @@ export class AgentLinkServer {
 
   /** The last lines of an engine's log. Throws SHARD_UNKNOWN, or UPSTREAM_UNAVAILABLE when the node does not answer. */
   logs(nodeId: string, replicaId: string, lines: number): Promise<readonly string[]> {
-    return this.#logs.ask(nodeId, (requestId) => this.send(nodeId, { kind: "logs", requestId, replicaId, lines }));
+    return this.#logs.ask(nodeId, (requestId) => this.send(nodeId, { kind: "logs", requestId, replicaId, lines }, 0));
   }
 
   /** For a node that was shut out. */

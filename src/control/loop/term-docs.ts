@@ -3,6 +3,7 @@ import {
   type ClusterDoc,
   type MemoryDoc,
   type ModelDoc,
+  NO_CLUSTER_DOC,
   type NodeDoc,
   type ReplicaDoc,
   type StoreWrite,
@@ -40,11 +41,5 @@ export class TermDocs implements StoredDocs {
   }
 }
 
-const NO_CLUSTER_DOC: ClusterDoc = { restoredAbove: null };
-
-/** Nothing is stopped until an operator has confirmed; null: the operator has. */
-export const restoredWrite = (above: number | null): StoreWrite => ({
-  kind: "cluster",
-  id: CLUSTER_DOC_ID,
-  doc: above === null ? null : { restoredAbove: above },
-});
+/** Of the cluster as a whole. */
+export const clusterWrite = (doc: ClusterDoc): StoreWrite => ({ kind: "cluster", id: CLUSTER_DOC_ID, doc });

@@ -1,4 +1,4 @@
-import type { NewEvent } from "../../contract/control-event.ts";
+import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
 import type { FleetEvent, NodeDoc, NodeReport, StoreWrite } from "../../contract/fleet.ts";
 import { NodeWatch, type WatchSettings } from "../../decide/fleet/node-watch.ts";
 import { reportNews } from "../../decide/fleet/report-news.ts";
@@ -20,7 +20,7 @@ import type { AgentLinkServer } from "../link/agent-link-server.ts";
 import type { ControlStore } from "../store/control-store.ts";
 import { StoreFault } from "../store/sql-driver.ts";
 import type { ActionOutcome } from "../view/cluster-view.ts";
-import { restoredWrite, TermDocs } from "./term-docs.ts";
+import { clusterWrite, TermDocs } from "./term-docs.ts";
 
 /**
  * What one leader does for one term: passes, one after another, on a tick and when something has changed.
@@ -31,7 +31,9 @@ import { restoredWrite, TermDocs } from "./term-docs.ts";
  *       planned again; what the watch tells only once is kept for that.
  *   T3. An answer that leaves open what was stored costs a new reading before anything else is decided.
  *   T4. Right before each effect the claim is looked at again. Safety does not rest on it: the store and the agents check the term.
- *   T5. Whether the store is an old copy is written down before the first pass, and stays until an operator has looked.
+ *   T5. Whether the store is an old copy is written down before the next pass acts on the report that shows it, and stays until an
+ *       operator has looked.
+ *   T6. A command's `commit` is in the store before the command is sent.
  */
 export interface LoopPorts {
   readonly clock: Clock;
@@ -75,6 +77,8 @@ export class TermLoop {
   #memory: PassMemory = NO_MEMORY;
   #carried: readonly FleetEvent[] = [];
   #catalogRevision = -1;
+  /** The highest that agents told of. */
+  #heardCommit = 0;
   #wakeAt: MonoMs | null = null;
   #tookMs = 0;
   #woken = false;
@@ -108,6 +112,8 @@ export class TermLoop {
 
   heard(report: NodeReport, at: MonoMs): void {
     this.#watch.heard(report, at);
+    if (report.highestEpoch?.clusterId === this.#ports.store.clusterId)
+      this.#heardCommit = Math.max(this.#heardCommit, report.highestCommit);
     const news = reportNews(report);
     if (this.#news.get(report.nodeId) === news) return;
     this.#news.set(report.nodeId, news);
@@ -145,7 +151,8 @@ export class TermLoop {
   async #turn(): Promise<void> {
     try {
       this.#docs ??= await this.#read();
-      if (this.#docs !== null && (await this.#join(this.#docs))) await this.#pass(this.#docs);
+      if (this.#docs !== null && (await this.#join(this.#docs)) && (await this.#judgeStore(this.#docs)))
+        await this.#pass(this.#docs);
       this.#toldStore = false;
     } catch (error) {
       // A document that is not what was written keeps the leader from acting; it keeps nobody from looking.
@@ -163,7 +170,21 @@ export class TermLoop {
     if (restoredAbove !== null) this.#ports.log.warn("loop.storeRestored", { epoch_of_copy: restoredAbove });
     const { raisedAbove } = this.term;
     if (raisedAbove === null || docs.cluster.restoredAbove !== null) return docs;
-    return (await this.#commit(docs, [restoredWrite(raisedAbove)], [])) === "ok" ? docs : null;
+    const doc = { ...docs.cluster, restoredAbove: raisedAbove };
+    return (await this.#commit(docs, [clusterWrite(doc)], [])) === "ok" ? docs : null;
+  }
+
+  /** Takes note that agents have obeyed what this store never held (T5). False: not now. */
+  async #judgeStore(docs: TermDocs): Promise<boolean> {
+    const { commit, restoredAbove } = docs.cluster;
+    const heard = this.#heardCommit;
+    if (heard <= commit) return true;
+    const doc = { restoredAbove: restoredAbove ?? this.term.epoch, commit: heard };
+    const why = `agents had obeyed commands of commit ${heard}, and the store's last one is ${commit}: it may be a restored backup, or have lost its last writes`;
+    const events = restoredAbove === null ? [controlEvent("storeBehind", why)] : [];
+    if ((await this.#commit(docs, [clusterWrite(doc)], events)) !== "ok") return false;
+    if (restoredAbove === null) this.#ports.log.warn("loop.storeBehind", { commit, heard });
+    return true;
   }
 
   /** Nodes that are connected and have no document yet get one, if they still may be here. False: not now. */
@@ -208,13 +229,14 @@ export class TermLoop {
     this.#tookMs = clock.mono() - now.mono;
     this.#carried = fleet.events;
     // Commands that are only repeated are fenced as well.
-    if (plan.writes.length + plan.events.length + plan.commands.length > 0) {
-      if ((await this.#commit(docs, plan.writes, plan.events)) !== "ok") return;
-    }
+    const commit = docs.cluster.commit + 1;
+    const mark = plan.commands.length === 0 ? [] : [clusterWrite({ ...docs.cluster, commit })];
+    const writes = [...plan.writes, ...mark];
+    if (writes.length + plan.events.length > 0 && (await this.#commit(docs, writes, plan.events)) !== "ok") return;
     this.#carried = [];
     this.#memory = plan.memory;
     this.#wakeAt = plan.wakeAt;
-    for (const { nodeId, verb } of plan.commands) if (leadership.mayAct()) links.send(nodeId, verb);
+    for (const { nodeId, verb } of plan.commands) if (leadership.mayAct()) links.send(nodeId, verb, commit);
     const changed = plan.writes.length > 0 || catalog.revision !== this.#catalogRevision;
     this.#catalogRevision = catalog.revision;
     this.last = { snapshot, plan, changed, tookMs: this.#tookMs };

@@ -1,6 +1,14 @@
 import { randomUUID } from "node:crypto";
 import type { NewEvent, StoredEvent } from "../../contract/control-event.ts";
-import type { ClusterDoc, MemoryDoc, ModelDoc, NodeDoc, ReplicaDoc, StoreWrite } from "../../contract/fleet.ts";
+import {
+  type ClusterDoc,
+  type MemoryDoc,
+  type ModelDoc,
+  NO_CLUSTER_DOC,
+  type NodeDoc,
+  type ReplicaDoc,
+  type StoreWrite,
+} from "../../contract/fleet.ts";
 import type { LeaderTerm } from "../../decide/leader/lease-claim.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import { randomKey } from "../../kernel/ids.ts";
@@ -78,7 +86,7 @@ export class ControlStore {
       }
       if (rows.length < PAGE_ROWS) break;
     }
-    const [cluster = { restoredAbove: null }] = state.cluster;
+    const [cluster = NO_CLUSTER_DOC] = state.cluster;
     return { nodes: state.node, replicas: state.replica, models: state.model, memory: state.memory, cluster };
   }
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
-import { CLUSTER_DOC_ID } from "../../contract/fleet.ts";
+import { CLUSTER_DOC_ID, NO_CLUSTER_DOC } from "../../contract/fleet.ts";
 import { aNodeDoc, aReplicaDoc } from "../../testing/fleet-docs.ts";
 import { askLease as askModel, type LeaseRow } from "../../testing/lease-row.ts";
 import { eventually } from "../../testing/wait-for.ts";
@@ -100,7 +100,7 @@ export function runDocumentSuite({ it }: StoreSuite): void {
     const removed = many.slice(1).map(({ id }) => ({ kind: "replica", id, doc: null }) as const);
     const twice = { kind: "node", id: "n", doc: aNodeDoc("n") } as const;
     assert.equal(await store.commit(term, [...removed, twice, { ...twice, doc: changed }], [told("second")]), "ok");
-    const cluster = { restoredAbove: null };
+    const cluster = NO_CLUSTER_DOC;
     assert.deepEqual(await store.load(), { nodes: [changed], replicas: [many[0]], models: [], memory: [], cluster });
     assert.deepEqual(
       (await store.events({ limit: 10 })).map(({ seq, why }) => [seq, why]),
@@ -116,10 +116,10 @@ export function runDocumentSuite({ it }: StoreSuite): void {
     await lead(store, "a");
     const term = { holder: "a", epoch: 1 };
     const write = { kind: "cluster", id: CLUSTER_DOC_ID } as const;
-    assert.equal(await store.commit(term, [{ ...write, doc: { restoredAbove: 7 } }], []), "ok");
-    assert.deepEqual((await store.load()).cluster, { restoredAbove: 7 });
+    assert.equal(await store.commit(term, [{ ...write, doc: { restoredAbove: 7, commit: 3 } }], []), "ok");
+    assert.deepEqual((await store.load()).cluster, { restoredAbove: 7, commit: 3 });
     assert.equal(await store.commit(term, [{ ...write, doc: null }], []), "ok");
-    assert.deepEqual((await store.load()).cluster, { restoredAbove: null });
+    assert.deepEqual((await store.load()).cluster, NO_CLUSTER_DOC);
   });
 
   it("a write under a term that is over changes nothing, whatever else is in it [40.L2]", async ({ open }) => {

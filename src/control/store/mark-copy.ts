@@ -1,5 +1,5 @@
 import type { DatabaseSync } from "node:sqlite";
-import { CLUSTER_DOC_ID, type ClusterDoc } from "../../contract/fleet.ts";
+import { CLUSTER_DOC_ID, type ClusterDoc, NO_CLUSTER_DOC } from "../../contract/fleet.ts";
 import { checksum } from "./checksum.ts";
 
 /**
@@ -10,7 +10,9 @@ export function markCopy(db: DatabaseSync): void {
   const lease = db.prepare("SELECT epoch FROM ym_lease WHERE id = 1").get();
   // Nobody has led with it: nothing that it does not know can run.
   if (lease === undefined) return;
-  const doc: ClusterDoc = { restoredAbove: Number(lease["epoch"]) };
+  const found = db.prepare("SELECT doc FROM ym_docs WHERE kind = 'cluster' AND id = $1").get({ $1: CLUSTER_DOC_ID });
+  const known = found === undefined ? NO_CLUSTER_DOC : (JSON.parse(String(found["doc"])) as ClusterDoc);
+  const doc: ClusterDoc = { ...known, restoredAbove: Number(lease["epoch"]) };
   const text = JSON.stringify(doc);
   db.prepare(
     "INSERT INTO ym_docs (kind, id, doc, sum) VALUES ('cluster', $1, $2, $3) ON CONFLICT (kind, id) DO UPDATE SET doc = $2, sum = $3",

@@ -181,7 +181,7 @@ test("the command that a refusal names brings the last backup back [80.P9 80.P7]
   assert.equal((await stat(`${path}.damaged`)).size, 5_000);
   const { store, close } = await open(dir);
   // It says of itself that it is a copy.
-  assert.deepEqual(await store.load(), { ...state, cluster: { restoredAbove: 1 } });
+  assert.deepEqual(await store.load(), { ...state, cluster: { ...state.cluster, restoredAbove: 1 } });
   await close();
   assert.equal((await stat(backupOf(path))).mode & 0o077, 0);
   assert.ok(existsSync(markerOf(path)));

@@ -11,7 +11,7 @@ import type { CatalogKeeper } from "../catalog/catalog-keeper.ts";
 import type { FeedServer } from "../feed/feed-server.ts";
 import type { AgentLinkServer } from "../link/agent-link-server.ts";
 import type { ReconcileLoop } from "../loop/reconcile-loop.ts";
-import { restoredWrite, TermDocs } from "../loop/term-docs.ts";
+import { clusterWrite, TermDocs } from "../loop/term-docs.ts";
 import type { ControlStore } from "../store/control-store.ts";
 import type { ActionOutcome, ClusterSnapshot, ClusterView, GatewaySeen } from "./cluster-view.ts";
 
@@ -118,7 +118,10 @@ export class LiveView implements ClusterView {
       const { restoredAbove } = docs.cluster;
       if (restoredAbove === null) return undefined;
       const why = `what runs was looked at: from now on it is as the catalog wants it (the store was a copy from epoch ${restoredAbove} or before)`;
-      return { writes: [restoredWrite(null)], events: [controlEvent("restoredConfirmed", why, { by })] };
+      return {
+        writes: [clusterWrite({ ...docs.cluster, restoredAbove: null })],
+        events: [controlEvent("restoredConfirmed", why, { by })],
+      };
     });
   }
 

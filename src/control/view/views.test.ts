@@ -52,6 +52,7 @@ const report = (nodeId: string, facts: Partial<NodeReport> = {}): NodeReport => 
   gpuDiscoveryWhy: null,
   shards: [],
   highestEpoch: null,
+  highestCommit: 0,
   ...facts,
 });
 

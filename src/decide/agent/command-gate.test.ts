@@ -2,13 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import type { CommandEnvelope, Lead } from "../../contract/agent-link.ts";
-import { judgeCommand, judgeLead, type EpochMemory } from "./command-gate.ts";
+import { type CommandVerdict, judgeCommand, judgeLead, type EpochMemory } from "./command-gate.ts";
 
 const LEAD: Lead = { clusterId: "c", epoch: 5, holder: "h1" };
-const MEMORY: EpochMemory = { ...LEAD, seq: 3 };
+const MEMORY: EpochMemory = { ...LEAD, seq: 3, commit: 7 };
 const command = (over: Partial<CommandEnvelope> = {}): Omit<CommandEnvelope, "verb"> => ({
   ...LEAD,
   seq: 4,
+  commit: 8,
   commandId: "k",
   validForMs: 10_000,
   ...over,
@@ -103,3 +104,18 @@ test("whatever leads and commands come, epochs never fall, a number has one hold
     }),
   );
 });
+
+test("the highest commit that stands behind a command is kept over terms and never falls [80.P7]", () => {
+  const { memory } = carriedOut(judgeCommand(MEMORY, LEAD, command(), FRESH, false));
+  assert.equal(memory.commit, 8);
+  assert.equal(carriedOut(judgeCommand(MEMORY, LEAD, command({ commit: 2 }), FRESH, false)).memory.commit, 7);
+  const next = judgeLead(memory, { ...LEAD, epoch: 6, holder: "h2" });
+  assert.deepEqual(next, {
+    kind: "follow",
+    memory: { clusterId: "c", epoch: 6, holder: "h2", seq: -1, commit: 8 },
+  });
+});
+
+function carriedOut(verdict: CommandVerdict): Extract<CommandVerdict, { kind: "carryOut" }> {
+  return verdict.kind === "carryOut" ? verdict : assert.fail(verdict.kind);
+}

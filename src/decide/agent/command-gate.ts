@@ -17,6 +17,8 @@ export interface EpochMemory {
   readonly holder: string;
   /** The highest `seq` of this epoch that was let in; -1 before the first. */
   readonly seq: number;
+  /** The highest `commit` of a command that was let in, over all epochs of this cluster; 0 before the first. */
+  readonly commit: number;
 }
 
 export type GateCode = Extract<
@@ -39,11 +41,11 @@ const no = (
 });
 
 export function judgeLead(memory: EpochMemory | null, lead: Lead): LeadVerdict {
-  if (memory === null) return { kind: "follow", memory: { ...pick(lead), seq: -1 } };
+  if (memory === null) return { kind: "follow", memory: { ...pick(lead), seq: -1, commit: 0 } };
   if (lead.clusterId !== memory.clusterId)
     return no("CLUSTER_MISMATCH", `this node belongs to cluster ${memory.clusterId}, not to ${lead.clusterId}`);
   if (lead.epoch < memory.epoch) return no("STALE_EPOCH", `epoch ${lead.epoch} is over: ${memory.epoch} has been seen`);
-  if (lead.epoch > memory.epoch) return { kind: "follow", memory: { ...pick(lead), seq: -1 } };
+  if (lead.epoch > memory.epoch) return { kind: "follow", memory: { ...pick(lead), seq: -1, commit: memory.commit } };
   if (lead.holder !== memory.holder) return no("EPOCH_CONFLICT", `epoch ${lead.epoch} has another holder already`);
   return { kind: "follow", memory };
 }
@@ -82,5 +84,5 @@ export function judgeCommand(
   if (age > command.validForMs)
     return no("EXPIRED", `the command was to be carried out within ${command.validForMs} ms`);
   if (command.seq <= memory.seq) return no("REPLAYED", `command ${command.seq} comes after ${memory.seq}`);
-  return { kind: "carryOut", memory: { ...memory, seq: command.seq } };
+  return { kind: "carryOut", memory: { ...memory, seq: command.seq, commit: Math.max(memory.commit, command.commit) } };
 }

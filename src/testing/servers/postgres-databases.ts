@@ -7,7 +7,7 @@ export interface PostgresDatabases extends AsyncDisposable {
   readonly server: TestServer;
   /** URL of a new, empty database. */
   create(): Promise<string>;
-  /** Keeps the database as it is now under another name; nobody may be connected to it. */
+  /** Keeps the database as it is now under another name; whoever is connected to it has to connect again. */
   copy(url: string, name: string): Promise<void>;
   /** Puts the copy in the place of the database, as a backup is put back. */
   restore(url: string, name: string): Promise<void>;
@@ -35,7 +35,12 @@ export async function startPostgresDatabases(extraArgs: readonly string[] = []):
     copy: async (url, name) => {
       const copied = `${nameIn(url)}_${name}`;
       made.push(copied);
+      const allow = (yes: boolean): Promise<unknown> =>
+        run(server.url, `ALTER DATABASE ${nameIn(url)} ALLOW_CONNECTIONS ${yes}`);
+      await allow(false);
+      await run(server.url, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '${nameIn(url)}'`);
       await run(server.url, `CREATE DATABASE ${copied} TEMPLATE ${nameIn(url)}`);
+      await allow(true);
     },
     restore: async (url, name) => {
       await run(server.url, `DROP DATABASE ${nameIn(url)} WITH (FORCE)`);

@@ -217,7 +217,15 @@ export class SimControl {
 
   #envelope({ epoch, holder }: Lease): Omit<CommandEnvelope, "verb"> {
     const seq = ++this.#sequence;
-    return { clusterId: CLUSTER, epoch, holder, seq, commandId: `${holder}-${seq}`, validForMs: COMMAND_VALID_MS };
+    return {
+      clusterId: CLUSTER,
+      epoch,
+      holder,
+      seq,
+      commit: 0,
+      commandId: `${holder}-${seq}`,
+      validForMs: COMMAND_VALID_MS,
+    };
   }
 
   #send(nodeId: string, command: CommandEnvelope): void {
