@@ -181,6 +181,39 @@ export const ERRORS = {
     retry: "never",
     meaning: "The client went away; seen in the audit and metrics only, never sent.",
   },
+  OVERFLOW_UNKNOWN: {
+    http: 404,
+    retry: "never",
+    meaning: "No overflow is configured for this upstream, or there is no such tier, approval or reservation.",
+  },
+  APPROVAL_IN_USE: {
+    http: 409,
+    retry: "never",
+    meaning: "The approval of this job for this tier was used, or is being used.",
+  },
+  OVERFLOW_HELD: {
+    http: 503,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning: "The card is loaded and no tier may take the job, so it waits.",
+  },
+  OVERFLOW_LEDGER_UNAVAILABLE: {
+    http: 503,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning: "The ledger of the money can't be used, and without it nothing is spent.",
+  },
+  OVERFLOW_TIER_FAILED: {
+    http: 502,
+    retry: "never",
+    meaning: "A tier took the job and failed it; the message has the tier's reason.",
+  },
+  OVERFLOW_OUTCOME_UNKNOWN: {
+    http: 502,
+    retry: "never",
+    meaning:
+      "A tier may have taken the job, and nobody knows what became of it. It is not sent again; the money stays held until an operator settles it.",
+  },
   INTERNAL: { http: 500, retry: "afterDelay", meaning: "A fault in the gateway itself; the log has the request id." },
   UPSTREAM_ERROR: {
     http: 502,

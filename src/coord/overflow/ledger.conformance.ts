@@ -1,0 +1,171 @@
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { describe, test } from "node:test";
+import type { ReserveAsk } from "../../decide/overflow/ledger-book.ts";
+import type { DocStore } from "./doc-store.ts";
+import { Ledger, type LedgerMemory } from "./ledger.ts";
+
+/** A place for the ledger; each call of `open` is another gateway's, or the same one's after a restart. */
+export interface DocsUnderTest {
+  open(): Promise<DocStore>;
+}
+
+export const anAsk = (job: string, change: Partial<ReserveAsk> = {}): ReserveAsk => ({
+  id: `t:${job}`,
+  tier: "t",
+  subject: job,
+  micros: 1_000_000,
+  currency: "EUR",
+  budget: { dayMicros: 100_000_000, monthMicros: 1_000_000_000 },
+  approval: null,
+  ttlMs: 60_000,
+  ...change,
+});
+
+export function aMemory(): LedgerMemory {
+  let known: string | null = null;
+  return { read: () => known, write: (epoch) => void (known = epoch) };
+}
+
+export const aLedger = async (under: DocsUnderTest, memory = aMemory()): Promise<Ledger> =>
+  new Ledger({ store: await under.open(), memory, newEpoch: randomUUID });
+
+/** The same assertions for every place that the ledger may lie in. `shared`: several gateways at once. */
+export function ledgerSuite(name: string, shared: boolean, fresh: () => Promise<DocsUnderTest>): void {
+  describe(`the ledger in ${name}`, () => {
+    raceSuite(shared, fresh);
+    keepingSuite(fresh);
+  });
+}
+
+function raceSuite(shared: boolean, fresh: () => Promise<DocsUnderTest>): void {
+  test("1,000 jobs race for a budget of 100: exactly 100 may call, whoever asks [80.O1]", async () => {
+    const under = await fresh();
+    const ledgers = [await aLedger(under)];
+    if (shared) ledgers.push(await aLedger(under), await aLedger(under));
+    const calls = await Promise.all(
+      Array.from({ length: 1_000 }, async (_, index) => {
+        const ledger = ledgers[index % ledgers.length] as Ledger;
+        const ask = anAsk(`job${index}`);
+        const reserved = await ledger.reserve(ask);
+        if (reserved.kind === "refused") {
+          assert.equal(reserved.lack, "budget_day");
+          return 0;
+        }
+        return (await ledger.begin(ask)).kind === "done" ? 1 : 0;
+      }),
+    );
+    assert.equal(
+      calls.reduce<number>((sum, each) => sum + each, 0),
+      100,
+    );
+    const [spend] = (await ledgers[0]?.spend(["t"])) ?? [];
+    assert.deepEqual(spend?.today, { spent: 0, reserved: 100_000_000 });
+    for (const ledger of ledgers) await ledger.close();
+  });
+
+  test("one job asked for by many at once is begun once [80.O2]", async () => {
+    const under = await fresh();
+    const ledgers = shared ? [await aLedger(under), await aLedger(under)] : [await aLedger(under)];
+    await ledgers[0]?.reserve(anAsk("job"));
+    const begun = await Promise.all(
+      Array.from({ length: 20 }, (_, index) => (ledgers[index % ledgers.length] as Ledger).begin(anAsk("job"))),
+    );
+    assert.equal(begun.filter(({ kind }) => kind === "done").length, 1);
+    for (const ledger of ledgers) await ledger.close();
+  });
+}
+
+function keepingSuite(fresh: () => Promise<DocsUnderTest>): void {
+  test("what was spent and held, approvals and the switch are there after a restart [80.O2 80.O7]", async () => {
+    const under = await fresh();
+    const first = await aLedger(under);
+    const [paid, held] = [anAsk("paid"), anAsk("held")];
+    await first.reserve(paid);
+    await first.begin(paid);
+    await first.settle(paid, 700_000);
+    await first.reserve(held);
+    await first.begin(held);
+    await first.outcomeUnknown(held, "the answer was lost");
+    const given = { tier: "t", subject: "j", hash: "h", maxMicros: 5, currency: "EUR", by: "boss" };
+    assert.equal((await first.approve(given, 60_000))?.state, "open");
+    await first.setSwitch({ by: "boss", why: "looks odd" });
+    await first.close();
+    const second = await aLedger(under);
+    assert.deepEqual((await second.spend(["t"]))[0]?.today, { spent: 700_000, reserved: 1_000_000 });
+    assert.deepEqual(
+      (await second.reservations()).map(({ subject, state }) => [subject, state]),
+      [["held", "unknown"]],
+    );
+    assert.deepEqual(
+      (await second.approvals()).map(({ subject, by }) => [subject, by]),
+      [["j", "boss"]],
+    );
+    assert.equal((await second.spendSwitch()).stopped?.why, "looks odd");
+    const refused = await second.reserve(anAsk("more"));
+    assert.equal(refused.kind === "refused" && refused.lack, "stopped");
+    await second.setSwitch(null);
+    assert.equal((await second.reserve(anAsk("more"))).kind, "done");
+    const again = await second.reserve(paid);
+    assert.equal(again.kind === "refused" && again.lack, "already_charged");
+    await second.close();
+  });
+
+  test("the switch stops a call that is reserved already, and a halted account goes on when told so [80.O7 80.O5]", async () => {
+    const ledger = await aLedger(await fresh());
+    await ledger.reserve(anAsk("a"));
+    await ledger.setSwitch({ by: "boss", why: "" });
+    const begun = await ledger.begin(anAsk("a"));
+    assert.equal(begun.kind === "refused" && begun.lack, "stopped");
+    await ledger.setSwitch(null);
+    await ledger.begin(anAsk("a"));
+    await ledger.settle(anAsk("a"), 1_000_001);
+    const halted = await ledger.reserve(anAsk("b"));
+    assert.equal(halted.kind === "refused" && halted.lack, "halted");
+    assert.equal(await ledger.resume("t"), true);
+    assert.equal(await ledger.resume("t"), false);
+    assert.equal((await ledger.reserve(anAsk("b"))).kind, "done");
+    await ledger.close();
+  });
+
+  test("what was reserved and not used comes back by itself, and asking costs nothing [80.O2]", async () => {
+    const ledger = await aLedger(await fresh());
+    await ledger.reserve(anAsk("a", { ttlMs: 0 }));
+    assert.equal(await ledger.peek(anAsk("b", { micros: 100_000_000 })), "budget_day");
+    await ledger.sweep();
+    assert.deepEqual((await ledger.spend(["t"]))[0]?.today, { spent: 0, reserved: 0 });
+    assert.equal(await ledger.peek(anAsk("b", { micros: 100_000_000 })), null);
+    assert.deepEqual(await ledger.reservations(), []);
+    await ledger.close();
+  });
+
+  test("an approval is one for a job and tier: used it stays used, revoked it counts no more [80.O3]", async () => {
+    const ledger = await aLedger(await fresh());
+    const given = { tier: "t", subject: "j", hash: "h", maxMicros: 1_000_000, currency: "EUR", by: "boss" };
+    const asked = anAsk("j", { approval: { hash: "h", requester: "c", twoPerson: true } });
+    assert.equal((await ledger.reserve(asked)).kind, "refused");
+    await ledger.approve(given, 60_000);
+    assert.equal((await ledger.revoke("t", "j"))?.state, "revoked");
+    assert.equal((await ledger.reserve(asked)).kind, "refused");
+    await ledger.approve(given, 60_000);
+    assert.equal((await ledger.reserve(asked)).kind, "done");
+    assert.equal((await ledger.begin(asked)).kind, "done");
+    assert.equal(await ledger.approve(given, 60_000), null);
+    assert.equal(await ledger.revoke("t", "j"), null);
+    await ledger.close();
+  });
+
+  test("a ledger that was emptied, or is another one, spends nothing until an operator accepts it [80.O6]", async () => {
+    const memory = aMemory();
+    const first = await aLedger(await fresh(), memory);
+    assert.equal((await first.reserve(anAsk("a"))).kind, "done");
+    await first.close();
+    const second = await aLedger(await fresh(), memory);
+    const refused = await second.reserve(anAsk("b"));
+    assert.equal(refused.kind === "refused" && refused.lack, "ledger_away");
+    assert.equal(await second.peek(anAsk("b")), "ledger_away");
+    await second.acceptEmptied();
+    assert.equal((await second.reserve(anAsk("b"))).kind, "done");
+    await second.close();
+  });
+}

@@ -1,0 +1,148 @@
+import type { SignalKind, SignalSettings } from "../../contract/overflow-settings.ts";
+import { assertNever } from "../../kernel/assert-never.ts";
+
+/** What was read for one signal. Pages are parsed JSON; anything may be in them. */
+export interface SignalInput {
+  readonly page: { readonly kind: "page"; readonly json: unknown } | { readonly kind: "failed"; readonly why: string };
+  /** 0 to 100; null: nobody measured it, or too long ago. */
+  readonly utilization: number | null;
+  /** Requests and jobs that wait for the upstream; null: unknown. */
+  readonly depth: number | null;
+  /** Seconds; null: nothing waited of late. */
+  readonly queueP90S: number | null;
+}
+
+export interface SignalReading {
+  readonly kind: SignalKind;
+  /** Broken is not busy, whatever the reason. */
+  readonly state: "busy" | "not_busy" | "broken";
+  /** Whether its page answered; null for a signal that asks nobody. */
+  readonly reachable: boolean | null;
+  readonly value: number | null;
+  readonly threshold: number | null;
+  /** In words and numbers. */
+  readonly reason: string;
+  /** Whether it speaks of the card itself. A card that is busy takes no further job; a long queue is worked off. */
+  readonly ofCard: boolean;
+}
+
+const WHY_CHARS_MAX = 200;
+const ITEMS_MAX = 100_000;
+
+export function judgeSignal(settings: SignalSettings, input: SignalInput): SignalReading {
+  switch (settings.kind) {
+    case "comfyui_vram":
+      return judgeVram(settings, input);
+    case "gpu_util_with_backlog":
+      return judgeBacklog(settings, input);
+    case "semaphore":
+      return judgeSemaphore(settings, input);
+    case "queue_depth": {
+      const { depth } = input;
+      if (depth === null) return broken(settings.kind, settings.min, null, "the length of the queue is not known");
+      return told(settings.kind, null, depth, settings.min, depth >= settings.min, "queue", "");
+    }
+    case "queue_time_p90_s": {
+      const value = input.queueP90S ?? 0;
+      const busy = value > settings.above;
+      const reason = `queue time p90 ${value.toFixed(1)} s ${busy ? ">" : "≤"} ${settings.above.toFixed(1)} s`;
+      return {
+        kind: settings.kind,
+        state: busy ? "busy" : "not_busy",
+        reachable: null,
+        value,
+        threshold: settings.above,
+        reason,
+        ofCard: false,
+      };
+    }
+    default:
+      return assertNever(settings, "signal");
+  }
+}
+
+/** The first device is the one that ComfyUI works on; newer builds list the others behind it. */
+function judgeVram(settings: Extract<SignalSettings, { kind: "comfyui_vram" }>, { page }: SignalInput): SignalReading {
+  const { kind, busyPercent } = settings;
+  if (page.kind === "failed") return broken(kind, busyPercent, false, page.why);
+  const device = memberOf(memberOf(page.json, "devices"), 0);
+  const total = memberOf(device, "vram_total");
+  const free = memberOf(device, "vram_free");
+  if (!isCount(total) || !isCount(free) || total === 0 || free > total)
+    return broken(kind, busyPercent, true, "devices[0].vram_total and vram_free are no sizes");
+  const used = (1 - free / total) * 100;
+  return told(kind, true, used, busyPercent, used >= busyPercent, "vram", "%");
+}
+
+function judgeBacklog(
+  settings: Extract<SignalSettings, { kind: "gpu_util_with_backlog" }>,
+  { page, utilization }: SignalInput,
+): SignalReading {
+  const { kind, busyPercent, pendingMin } = settings;
+  if (page.kind === "failed") return broken(kind, busyPercent, false, page.why);
+  const pending = memberOf(page.json, "queue_pending");
+  if (!Array.isArray(pending) || pending.length > ITEMS_MAX)
+    return broken(kind, busyPercent, true, "queue_pending is no list");
+  if (utilization === null || !(utilization >= 0 && utilization <= 100))
+    return broken(kind, busyPercent, true, "the card's utilization is not known");
+  const hot = utilization >= busyPercent;
+  const backlog = pending.length >= pendingMin;
+  const reason = `util ${percent(utilization)} ${hot ? "≥" : "<"} ${percent(busyPercent)} with pending ${pending.length} ${backlog ? "≥" : "<"} ${pendingMin}`;
+  const state = hot && backlog ? "busy" : "not_busy";
+  return { kind, state, reachable: true, value: utilization, threshold: busyPercent, reason, ofCard: true };
+}
+
+/** True or false, or how many jobs the card holds. */
+function judgeSemaphore(
+  settings: Extract<SignalSettings, { kind: "semaphore" }>,
+  { page }: SignalInput,
+): SignalReading {
+  const { kind, busyField } = settings;
+  if (page.kind === "failed") return broken(kind, 1, false, page.why);
+  const field = busyField.split(".").reduce<unknown>((value, key) => memberOf(value, key), page.json);
+  if (typeof field !== "boolean" && !isCount(field))
+    return broken(kind, 1, true, `${busyField} is neither true or false nor a number of jobs`);
+  const value = Number(field);
+  const reason = value === 0 ? `${busyField}: the card holds no job` : `${busyField}: the card holds ${value} ≥ 1 job`;
+  return { kind, state: value > 0 ? "busy" : "not_busy", reachable: true, value, threshold: 1, reason, ofCard: true };
+}
+
+function told(
+  kind: SignalKind,
+  reachable: boolean | null,
+  value: number,
+  threshold: number,
+  busy: boolean,
+  what: string,
+  unit: "%" | "",
+): SignalReading {
+  const shown = (number: number): string => (unit === "%" ? percent(number) : String(number));
+  return {
+    kind,
+    state: busy ? "busy" : "not_busy",
+    reachable,
+    value,
+    threshold,
+    reason: `${what} ${shown(value)} ${busy ? "≥" : "<"} ${shown(threshold)}`,
+    ofCard: unit === "%",
+  };
+}
+
+const broken = (kind: SignalKind, threshold: number | null, reachable: boolean | null, why: string): SignalReading => ({
+  kind,
+  state: "broken",
+  reachable,
+  value: null,
+  threshold,
+  reason: why.slice(0, WHY_CHARS_MAX),
+  ofCard: false,
+});
+
+const percent = (value: number): string => `${value.toFixed(1)}%`;
+
+const isCount = (value: unknown): value is number => typeof value === "number" && Number.isFinite(value) && value >= 0;
+
+const memberOf = (value: unknown, key: string | number): unknown =>
+  typeof value === "object" && value !== null && Object.hasOwn(value, key)
+    ? (value as Record<string | number, unknown>)[key]
+    : undefined;

@@ -1,0 +1,260 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import {
+  periodOf,
+  stepLedger,
+  type Account,
+  type Approval,
+  type LedgerEvent,
+  type LedgerView,
+  type Reservation,
+  type ReserveAsk,
+} from "./ledger-book.ts";
+
+const NOW = 1_790_000_000_000;
+const EMPTY: LedgerView = { spend: { stopped: null }, account: null, reservation: null, approval: null };
+const ask = (change: Partial<ReserveAsk> = {}): LedgerEvent => ({
+  kind: "reserve",
+  id: "t:job",
+  tier: "t",
+  subject: "job",
+  micros: 40,
+  currency: "EUR",
+  budget: { dayMicros: 100, monthMicros: 200 },
+  approval: null,
+  ttlMs: 60_000,
+  ...change,
+});
+const approval = (change: Partial<Approval> = {}): Approval => ({
+  tier: "t",
+  subject: "job",
+  hash: "h",
+  maxMicros: 50,
+  currency: "EUR",
+  by: "boss",
+  at: NOW,
+  expiresAt: NOW + 60_000,
+  state: "open",
+  reservation: null,
+  ...change,
+});
+const needs = { hash: "h", requester: "client", twoPerson: true };
+
+function after(view: LedgerView, event: LedgerEvent, now = NOW): LedgerView {
+  const step = stepLedger(view, event, now);
+  assert.equal(step.kind, "moved", JSON.stringify(step));
+  return (step as Extract<typeof step, { kind: "moved" }>).view;
+}
+const lackOf = (view: LedgerView, event: LedgerEvent, now = NOW): unknown => {
+  const step = stepLedger(view, event, now);
+  return step.kind === "refused" ? step.lack : step.kind;
+};
+const sumsOf = (view: LedgerView): unknown => {
+  const { day, month } = periodOf(NOW);
+  return [view.account?.days[day], view.account?.months[month]];
+};
+
+test("what is reserved counts at once, what was charged takes its place, and a charge is final [50.V4 80.O1]", () => {
+  const reserved = after(EMPTY, ask());
+  assert.deepEqual(sumsOf(reserved), [
+    { spent: 0, reserved: 40 },
+    { spent: 0, reserved: 40 },
+  ]);
+  const settled = after(after(reserved, { kind: "begin" }), { kind: "settle", chargedMicros: 30 });
+  assert.deepEqual(sumsOf(settled), [
+    { spent: 30, reserved: 0 },
+    { spent: 30, reserved: 0 },
+  ]);
+  assert.equal(lackOf(settled, { kind: "settle", chargedMicros: 30 }), "same");
+  assert.equal(lackOf(settled, ask()), "already_charged");
+  assert.equal(lackOf(settled, { kind: "void", why: "", expired: false }), "same");
+});
+
+test("a day and a month that are full refuse by name, and the next day has room again [50.V4]", () => {
+  const full = { ...after(after(EMPTY, ask({ micros: 80 })), { kind: "begin" }), reservation: null };
+  assert.equal(lackOf(full, ask({ micros: 21 })), "budget_day");
+  assert.equal(lackOf(full, ask({ micros: 20 })), "moved");
+  const tomorrow = NOW + 86_400_000;
+  const second = { ...after(full, ask({ micros: 100 }), tomorrow), reservation: null };
+  assert.equal(lackOf(second, ask({ micros: 21 }), tomorrow + 86_400_000), "budget_month");
+});
+
+test("an outcome that nobody knows keeps the money held until it is settled or given back [80.O2]", () => {
+  const begun = after(after(EMPTY, ask()), { kind: "begin" });
+  const unknown = after(begun, { kind: "unknown", why: "the answer was lost" });
+  assert.deepEqual(sumsOf(unknown), sumsOf(begun));
+  assert.equal(lackOf(unknown, ask()), "underway");
+  assert.equal(lackOf(unknown, { kind: "begin" }), "underway");
+  assert.equal(lackOf(unknown, { kind: "void", why: "", expired: true }, NOW + 1e12), "same");
+  assert.equal(after(unknown, { kind: "settle", chargedMicros: 7 }).reservation?.chargedMicros, 7);
+});
+
+test("a reservation that did not begin runs out, and one that ran out or was given back does not begin [80.O2]", () => {
+  const reserved = after(EMPTY, ask());
+  assert.equal(lackOf(reserved, { kind: "begin" }, NOW + 60_000), "reservation_over");
+  assert.equal(lackOf(reserved, { kind: "void", why: "", expired: true }, NOW + 59_999), "same");
+  const over = after(reserved, { kind: "void", why: "", expired: true }, NOW + 60_000);
+  assert.deepEqual(sumsOf(over), [
+    { spent: 0, reserved: 0 },
+    { spent: 0, reserved: 0 },
+  ]);
+  assert.equal(lackOf(over, { kind: "begin" }), "reservation_over");
+  assert.equal(lackOf(over, ask()), "moved");
+});
+
+test("a call begins once [80.O2]", () => {
+  const begun = after(after(EMPTY, ask()), { kind: "begin" });
+  assert.equal(lackOf(begun, { kind: "begin" }), "underway");
+  assert.equal(lackOf(begun, ask()), "underway");
+});
+
+test("a charge above what was reserved is booked, and stops the account until an operator has looked [80.O5]", () => {
+  const over = after(after(after(EMPTY, ask()), { kind: "begin" }), { kind: "settle", chargedMicros: 41 });
+  assert.match(over.account?.halted?.why ?? "", /price has changed/);
+  assert.equal(lackOf({ ...over, reservation: null }, ask({ micros: 1 })), "halted");
+});
+
+for (const told of [null, Number.NaN, -1, 1.5, Number.POSITIVE_INFINITY])
+  test(`a charge that can't be read (${String(told)}) is taken at what was reserved [80.O5]`, () => {
+    const settled = after(after(after(EMPTY, ask()), { kind: "begin" }), { kind: "settle", chargedMicros: told });
+    assert.deepEqual([settled.reservation?.chargedMicros, settled.account?.halted], [40, null]);
+  });
+
+for (const micros of [Number.NaN, -1, 0.5, Number.POSITIVE_INFINITY])
+  test(`a price of ${micros} reserves nothing [80.O5]`, () => assert.equal(lackOf(EMPTY, ask({ micros })), "unpriced"));
+
+test("the switch stops what would be reserved and what would begin [80.O7]", () => {
+  const stopped = { stopped: { by: "boss", at: NOW, why: "" } };
+  assert.equal(lackOf({ ...EMPTY, spend: stopped }, ask()), "stopped");
+  assert.equal(lackOf({ ...after(EMPTY, ask()), spend: stopped }, { kind: "begin" }), "stopped");
+});
+
+const approvals: readonly [name: string, given: Approval | null, lack: string][] = [
+  ["none", null, "no_job_approval"],
+  ["of another job", approval({ subject: "other" }), "no_job_approval"],
+  ["for another tier", approval({ tier: "other" }), "no_job_approval"],
+  ["expired", approval({ expiresAt: NOW }), "approval_expired"],
+  ["revoked", approval({ state: "revoked" }), "approval_revoked"],
+  ["of other content", approval({ hash: "x" }), "approval_for_other_content"],
+  ["used before", approval({ state: "used", reservation: "t:job" }), "approval_used"],
+  ["below the price", approval({ maxMicros: 39 }), "approval_below_price"],
+  ["in another currency", approval({ currency: "USD" }), "approval_below_price"],
+  ["by who asked", approval({ by: "client" }), "approved_by_requester"],
+];
+for (const [name, given, lack] of approvals)
+  test(`no money without a live approval of its own: ${name} [80.O3]`, () => {
+    assert.equal(lackOf({ ...EMPTY, approval: given }, ask({ approval: needs })), lack);
+  });
+
+test("an approval serves one call, is given back by one that never began, and counts no more once revoked [80.O3]", () => {
+  const held = after({ ...EMPTY, approval: approval() }, ask({ approval: needs }));
+  assert.equal(held.approval?.state, "held");
+  const back = after(held, { kind: "void", why: "", expired: false });
+  assert.equal(back.approval?.state, "open");
+  assert.equal(
+    lackOf({ ...held, approval: approval({ state: "revoked", reservation: "t:job" }) }, { kind: "begin" }),
+    "approval_revoked",
+  );
+  assert.equal(lackOf(held, { kind: "begin" }, NOW + 59_999), "moved");
+  const begun = after(held, { kind: "begin" });
+  assert.equal(begun.approval?.state, "used");
+  assert.equal(after(begun, { kind: "void", why: "refused", expired: false }).approval?.state, "used");
+});
+
+interface Book {
+  account: Account | null;
+  readonly reservations: Map<string, Reservation>;
+  readonly approvals: Map<string, Approval>;
+  stopped: boolean;
+}
+
+const step = fc.record({
+  what: fc.constantFrom(
+    "reserve",
+    "begin",
+    "settle",
+    "void",
+    "expire",
+    "unknown",
+    "approve",
+    "revoke",
+    "switch",
+    "day",
+  ),
+  job: fc.nat(5),
+  micros: fc.nat(60),
+});
+
+test("after any interleaving: never above a cap, no begin unpaid for or unapproved, sums are those of the reservations [80.O1 80.O2 80.O3]", () => {
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 120 }), (steps) => {
+      const book: Book = { account: null, reservations: new Map(), approvals: new Map(), stopped: false };
+      let now = NOW;
+      const begun = new Map<string, number>();
+      for (const { what, job, micros } of steps) {
+        const subject = `j${job}`;
+        const before = book.reservations.get(subject) ?? null;
+        if (what === "day") now += 86_400_000 / 3;
+        else if (what === "switch") book.stopped = !book.stopped;
+        else if (what === "approve")
+          book.approvals.set(subject, approval({ subject, at: now, expiresAt: now + 3_600_000 }));
+        else if (what === "revoke") book.approvals.set(subject, approval({ subject, state: "revoked" }));
+        else {
+          const view: LedgerView = {
+            spend: { stopped: book.stopped ? { by: "b", at: now, why: "" } : null },
+            account: book.account,
+            reservation: before,
+            approval: book.approvals.get(subject) ?? null,
+          };
+          const done = stepLedger(view, eventOf(what, subject, micros), now);
+          if (done.kind !== "moved") continue;
+          if (what === "begin") {
+            assert.equal(book.stopped, false);
+            assert.deepEqual([view.approval?.state, before?.state], ["held", "reserved"]);
+            assert.ok((before?.micros ?? 0) <= 50);
+            begun.set(subject, (begun.get(subject) ?? 0) + 1);
+            assert.ok(begun.get(subject) === 1 || before?.state === "reserved");
+          }
+          if (what === "reserve") assert.ok(capHolds(done.view.account, now), "above a cap");
+          book.account = done.view.account;
+          if (done.view.reservation !== null) book.reservations.set(subject, done.view.reservation);
+          if (done.view.approval !== null) book.approvals.set(subject, done.view.approval);
+        }
+      }
+      const held = [...book.reservations.values()].filter(({ state }) =>
+        ["reserved", "begun", "unknown"].includes(state),
+      );
+      const reserved = Object.values(book.account?.days ?? {}).reduce((sum, day) => sum + day.reserved, 0);
+      assert.equal(
+        reserved,
+        held.reduce((sum, each) => sum + each.micros, 0),
+      );
+    }),
+    { numRuns: 500 },
+  );
+});
+
+const capHolds = (account: Account | null, now: number): boolean => {
+  const { day, month } = periodOf(now);
+  const today = account?.days[day];
+  const thisMonth = account?.months[month];
+  return (
+    (today?.spent ?? 0) + (today?.reserved ?? 0) <= 100 && (thisMonth?.spent ?? 0) + (thisMonth?.reserved ?? 0) <= 200
+  );
+};
+
+function eventOf(what: string, subject: string, micros: number): LedgerEvent {
+  switch (what) {
+    case "reserve":
+      return ask({ id: `t:${subject}`, subject, micros, approval: needs, ttlMs: 3_600_000 });
+    case "begin":
+      return { kind: "begin" };
+    case "settle":
+      return { kind: "settle", chargedMicros: micros };
+    case "unknown":
+      return { kind: "unknown", why: "lost" };
+    default:
+      return { kind: "void", why: what, expired: what === "expire" };
+  }
+}
