@@ -1,0 +1,102 @@
+import type { ProviderPrice, ProviderSettings } from "../../../contract/provider-settings.ts";
+import {
+  get,
+  isMembers,
+  isSuccess,
+  judgeSubmitStatus,
+  membersAt,
+  NO_CANCELLATION,
+  postJson,
+  readMembers,
+  words,
+  type CloudAnswer,
+  type CloudPlan,
+  type CloudProtocol,
+  type Members,
+} from "./cloud-call.ts";
+import { costOf, quote } from "./price-quote.ts";
+import type { PriceQuote, ProviderWork, SubmitOutcome } from "./provider-work.ts";
+
+/** Of a chat template around a prompt, per message and in all: tokens that stand in no byte of the body. */
+const TEMPLATE_TOKENS = 64;
+/** A whole answer of any of the API's routes has one of these. */
+const RESULTS = ["choices", "data", "output", "results", "content", "text"];
+const FREE: PriceQuote = { kind: "priced", micros: 0, currency: "" };
+
+/** Any service with OpenAI's API, another site's gateway included. The whole answer is the result, so nothing is left to ask for. */
+export function openai(settings: ProviderSettings): CloudProtocol {
+  return {
+    plan: (work) => plan(settings, work),
+    readSubmission: (answer) => readSubmission(settings.price, answer),
+    look: () => get("/"),
+    readLook: () => ({ kind: "lost", why: "the service answers at once and has no tasks" }),
+    place: () => ({ kind: "lost", why: "the service answers at once and has no tasks" }),
+    ...NO_CANCELLATION,
+  };
+}
+
+function plan({ model, price }: ProviderSettings, work: ProviderWork): CloudPlan {
+  if (!isMembers(work.body)) return { kind: "unfit", why: "the job's body is not a JSON object" };
+  const { stream: _stream, stream_options: _options, ...asked } = work.body;
+  const body = model === null ? asked : { ...asked, model };
+  const call = postJson(work.path, body, { "idempotency-key": work.idempotencyKey });
+  return {
+    kind: "ok",
+    call,
+    quote: price === null ? FREE : quote(price, { tokens: tokensAtMost(asked, call.body ?? "") }),
+  };
+}
+
+/** No token is shorter than a byte. Undefined where the answer's length is left open, as nobody can say what that costs. */
+function tokensAtMost(asked: Members, body: string): number | undefined {
+  const answer = asked["max_completion_tokens"] ?? asked["max_tokens"] ?? asked["max_output_tokens"];
+  const choices = asked["n"] ?? 1;
+  const embeds = asked["input"] !== undefined && asked["messages"] === undefined && answer === undefined;
+  if (!embeds && !(isCount(answer) && isCount(choices))) return undefined;
+  const messages = Array.isArray(asked["messages"]) ? asked["messages"].length : 1;
+  const prompt = Buffer.byteLength(body) + TEMPLATE_TOKENS * messages;
+  return prompt + (embeds ? 0 : Number(answer) * Number(choices));
+}
+
+const isCount = (value: unknown): boolean => typeof value === "number" && Number.isSafeInteger(value) && value > 0;
+
+function readSubmission(price: ProviderPrice | null, answer: CloudAnswer): SubmitOutcome {
+  const members = readMembers(answer);
+  const error = errorOf(members);
+  if (error !== undefined && ["insufficient_quota", "billing_hard_limit_reached"].includes(error.code))
+    return { kind: "refused", reason: "quota", why: `the service has no money left: ${error.said}` };
+  if (!isSuccess(answer)) {
+    if (answer.status === 400 && error !== undefined && /content_(?:policy|filter)/.test(error.code))
+      return { kind: "refused", reason: "policy", why: `the service refused the content: ${error.said}` };
+    return judgeSubmitStatus(answer, error?.said ?? "no words");
+  }
+  if (error !== undefined) {
+    const status = Number(error.code);
+    // An error with status 200 names the status that it would have had, or nobody knows what was done.
+    return Number.isInteger(status) && status >= 400 && status <= 599
+      ? judgeSubmitStatus({ ...answer, status }, error.said)
+      : { kind: "unknown", why: `the service answered with an error: ${error.said}` };
+  }
+  if (members === undefined || !RESULTS.some((name) => members[name] !== undefined))
+    return { kind: "unknown", why: "the service answered with what holds no result" };
+  const { status, contentType, body } = answer;
+  const tokens = membersAt(members, "usage")["total_tokens"];
+  return { kind: "done", result: { status, contentType, body }, chargedMicros: chargeOf(price, tokens) };
+}
+
+function chargeOf(price: ProviderPrice | null, tokens: unknown): number | undefined {
+  if (price === null) return 0;
+  if (price.unit === "call") return price.micros;
+  return price.unit === "1kTokens" && typeof tokens === "number" ? costOf(price, tokens) : undefined;
+}
+
+function errorOf(members: Members | undefined): { readonly said: string; readonly code: string } | undefined {
+  const error = members?.["error"];
+  if (error === undefined || error === null) return undefined;
+  const { message, code, type } = isMembers(error) ? error : { message: error, code: "", type: "" };
+  const name = code ?? type;
+  return {
+    said: words(message, "no words"),
+    code: typeof name === "string" || typeof name === "number" ? String(name) : "",
+  };
+}
