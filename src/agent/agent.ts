@@ -219,6 +219,8 @@ export class Agent {
   async stop(options: { readonly engines: "leave" | "stop" }, hurry: AbortSignal): Promise<void> {
     const { clock } = this.#options;
     if (options.engines === "stop") {
+      this.#shards.close();
+      await this.#desk.settled();
       await this.#shards.stopAll();
       const end = clock.mono() + STOP_MS_MAX;
       while (!this.#shards.allOver && !hurry.aborted && clock.mono() < end)

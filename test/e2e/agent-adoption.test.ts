@@ -150,6 +150,23 @@ test("SIGTERM leaves the engines running for the next agent; with --stop-engines
   assert.equal(control.shard("r1")?.failure ?? null, null);
 });
 
+test("an agent that ends its engines begins no other, also where one is asked for in the place of what has stopped [40.N4]", async () => {
+  await using world = await agentWorld();
+  const { control } = world;
+  await using agent = await agentProcess(world, ["--stop-engines"]);
+  await untilLed(control);
+  await control.command({ ...slowSim, stopGraceMs: STOPPED_MS });
+  const { pid } = await untilReady(control);
+  // It ends no sooner than it is killed.
+  process.kill(pid, "SIGSTOP");
+  process.kill(agent.pid, "SIGTERM");
+  await control.untilState("r1", "stopping", STARTED_MS);
+  const refused = await control.command({ ...slowSim, replicaId: "r2" });
+  assert.deepEqual([refused.outcome, refused.code], ["refused", "AGENT_BUSY"]);
+  assert.equal((await agent.end()).code, 0);
+  assert.deepEqual(enginesRunning(), []);
+});
+
 test("an engine that ended while no agent ran has failed, and what is left of it is ended [80.A3 40.N4b]", async () => {
   await using world = await agentWorld();
   const { control } = world;

@@ -25,6 +25,7 @@ import { keyFileIn } from "./spawn-engine.ts";
  *   N1. At most one engine of a replica: a later generation begins when the earlier one has ended.
  *   N2. What a start led to stays reported until it is forgotten; a start that was refused, too.
  *   N3. Only processes that bear this agent's mark are ever signalled.
+ *   N4. An agent that ends its engines begins no other: the leader asks for one in the place of each that it hears has stopped.
  */
 const SHARDS_MAX = 256;
 const BUSY_EVERY_MS = 500;
@@ -52,6 +53,7 @@ export class Shards {
   readonly #runnerPorts: RunnerPorts;
   readonly #freePorts: EnginePorts;
   readonly #runners = new Map<string, ShardRunner>();
+  #closed = false;
   #woken = false;
   #wakeUp: (() => void) | null = null;
   #looking: Promise<void> = Promise.resolve();
@@ -117,6 +119,7 @@ export class Shards {
   }
 
   async start(verb: StartVerb): Promise<VerbOutcome> {
+    if (this.#closed) return refuse("AGENT_BUSY", "the agent ends its engines, and itself");
     const { replicaId, generation } = verb;
     const verdict = judgeStart(this.#ports.state.generations, replicaId, generation);
     if (verdict.kind === "stale") return refuse("STALE_GENERATION", verdict.why);
@@ -191,6 +194,11 @@ export class Shards {
   /** The cards were read: what waits for room, or for cards to be free, may go on. */
   cardsRead(): void {
     if ([...this.#runners.values()].some((runner) => runner.busy)) this.#wake();
+  }
+
+  /** From now on no engine is started. */
+  close(): void {
+    this.#closed = true;
   }
 
   async stopAll(): Promise<void> {
