@@ -125,6 +125,8 @@ export interface NodeDoc {
   readonly id: string;
   readonly name: string;
   readonly cordoned: boolean;
+  /** What runs there is to run elsewhere; absent: no. */
+  readonly draining?: boolean;
   readonly bootId: string | null;
   readonly labels: Readonly<Record<string, string>>;
   /** As it was when its hardware or labels last changed; shards and readings in it are old. */
@@ -139,6 +141,43 @@ export interface ReplicaShardDoc {
   readonly memoryMib: number;
   /** Of the head's shard; null for replicas on one node. */
   readonly rendezvousPort: number | null;
+}
+
+/** How many of a model's replicas a restart may double or take away at once. */
+export interface RestartPace {
+  /** Replacements that start while what they replace still serves. */
+  readonly maxSurge: number;
+  /** Replicas that are stopped before their replacement is ready. One that stands in its own way may be, even with 0. */
+  readonly maxUnavailable: number;
+  /** A restart that would leave fewer ready than this is refused. */
+  readonly minAvailable: number;
+}
+
+/** Restarts that were asked for together: without `continues` the first replacement that fails ends the others. */
+export interface RolloutMark {
+  readonly id: string;
+  readonly continues: boolean;
+}
+
+/** A ready replica that is to be replaced by a new one. */
+export interface ReplicaRestart {
+  /**
+   * "replacing": its replacement starts while it serves, then it drains. "inPlace": it was stopped first, and its replacement waits for
+   * its room. "refused": it serves on, until somebody asks again.
+   */
+  readonly state: "queued" | "replacing" | "inPlace" | "refused";
+  /** "drain": its node is to be empty. "auto": its profile changed. */
+  readonly cause: "asked" | "rollout" | "auto" | "drain";
+  /** In the order of the requests. */
+  readonly seq: number;
+  /** To be stopped before its replacement starts, whatever room there is. */
+  readonly stopFirst: boolean;
+  readonly pace: RestartPace;
+  readonly rollout: RolloutMark | null;
+  /** The profiles that its model had when it was asked for, as one text. */
+  readonly profiles: string;
+  /** What it waits for, or why it was refused. */
+  readonly why: string | null;
 }
 
 /** One engine at one place. It never moves: a replica elsewhere is another document with another id. */
@@ -166,6 +205,12 @@ export interface ReplicaDoc {
    * that lost the document can still adopt the engine. Never in API answers, logs or events.
    */
   readonly engineKey: string;
+  /** Null or absent: none was asked for. */
+  readonly restart?: ReplicaRestart | null;
+  /** What it replaces, until that is gone and this one is ready; null or absent: nothing. */
+  readonly replaces?: { readonly id: string; readonly seq: number; readonly rollout: RolloutMark | null } | null;
+  /** Replicas whose room it takes: it is not started before they are gone. Absent: none. */
+  readonly waitsFor?: readonly string[];
 }
 
 export interface ModelDoc {
@@ -251,7 +296,12 @@ export type FleetEventKind =
   | "modelParked"
   | "modelReleased"
   | "modelUnplaced"
-  | "estimateOff";
+  | "estimateOff"
+  | "restartQueued"
+  | "restartBegun"
+  | "restartDone"
+  | "restartRefused"
+  | "rolloutStopped";
 
 /** What happened, to what, and why, in words for people. Holds no secret. */
 export interface FleetEvent {

@@ -7,10 +7,14 @@ import type {
   NodeReport,
   NodeState,
   ReplicaDoc,
+  RestartPace,
   ShardReport,
 } from "../contract/fleet.ts";
 import type { NodeStatus } from "../decide/fleet/node-watch.ts";
+import { type Asked, askRestart, askRollout, type RestartWish } from "../decide/reconcile/ask-restart.ts";
+import { restartState } from "../decide/reconcile/judge-restart.ts";
 import { planPass } from "../decide/reconcile/plan-pass.ts";
+import { DEFAULT_PACE } from "../decide/reconcile/restart-queue.ts";
 import {
   NO_MEMORY,
   PASS_DEFAULTS,
@@ -130,6 +134,33 @@ export class PassWorld {
         ),
       );
     }
+  }
+
+  /** As an operator does between two passes; tells why it was refused. */
+  askRestart(id: string, wish: Partial<RestartWish> = {}): string | null {
+    const fleet = { catalog: this.catalog, replicas: this.replicas };
+    return this.#take(askRestart(fleet, id, { stopFirst: false, pace: DEFAULT_PACE, ...wish }));
+  }
+
+  /** Null: all that is outdated. */
+  askRollout(model: string | null, pace: Partial<RestartPace> = {}, continues = false): string | null {
+    const fleet = { catalog: this.catalog, replicas: this.replicas };
+    const rollout = { id: `rollout-${++this.#minted}`, continues };
+    return this.#take(askRollout(fleet, model, { pace: { ...DEFAULT_PACE, ...pace }, rollout }));
+  }
+
+  #take(asked: Asked): string | null {
+    if (asked.kind !== "asked") return asked.kind === "unknown" ? "unknown" : asked.why;
+    for (const doc of asked.replicas) this.replicas.set(doc.id, doc);
+    return null;
+  }
+
+  /** `replica: state of its restart`, of those that are to be restarted. */
+  restarts(): string[] {
+    return [...this.replicas.values()].flatMap((doc) => {
+      const state = restartState(doc);
+      return state === "none" ? [] : `${doc.id}: ${state}`;
+    });
   }
 
   only(): ReplicaDoc {

@@ -3,7 +3,7 @@ import type { NodeDoc } from "../../contract/fleet.ts";
 import type { ProfileExplanation } from "../../decide/placement/place-replica.ts";
 import { explainModel } from "../../decide/reconcile/explain-model.ts";
 import { clearFailures } from "../../decide/reconcile/model-failures.ts";
-import { describeRefusal } from "../../decide/reconcile/plan-pass.ts";
+import { describeRefusal } from "../../decide/reconcile/placing.ts";
 import type { PassSettings, PassSnapshot, PlacementRefusal } from "../../decide/reconcile/snapshot.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { YardmasterError } from "../../kernel/errors.ts";

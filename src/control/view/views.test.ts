@@ -8,7 +8,7 @@ import type { Exclusion } from "../../decide/placement/exclusion.ts";
 import { aModelDoc } from "../../testing/fleet-builders.ts";
 import { aNodeDoc, aReplicaDoc } from "../../testing/fleet-docs.ts";
 import type { ClusterSnapshot, SeenNode } from "./cluster-view.ts";
-import { describeExclusion } from "./describe-exclusion.ts";
+import { describeExclusion } from "../../decide/placement/describe-exclusion.ts";
 import { gpuViews, modelViews, nodeViews, placementView, replicaViews, statusParts } from "./views.ts";
 
 const catalog = (...models: readonly Record<string, unknown>[]): Catalog =>

@@ -12,7 +12,7 @@ import type { ModelDoc, ReplicaDoc } from "../../contract/fleet.ts";
 import type { ProfileExplanation } from "../../decide/placement/place-replica.ts";
 import { byModel, runningOf } from "../../decide/reconcile/model-counts.ts";
 import type { ClusterSnapshot, GatewaySeen, SeenNode } from "./cluster-view.ts";
-import { describeExclusion } from "./describe-exclusion.ts";
+import { describeExclusion } from "../../decide/placement/describe-exclusion.ts";
 
 // What the API shows, computed from a snapshot. What nobody measured is null; what a node that is not heard said is not shown as
 // if it were so now.

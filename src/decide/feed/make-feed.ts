@@ -3,7 +3,7 @@ import type { FeedChange, FeedEndpoint, FeedEngine, FeedModel } from "../../cont
 import type { ModelDoc, ReplicaDoc } from "../../contract/fleet.ts";
 import { formatListen } from "../../contract/listen-address.ts";
 import { byModel, runningOf } from "../reconcile/model-counts.ts";
-import { describeRefusal } from "../reconcile/plan-pass.ts";
+import { describeRefusal } from "../reconcile/placing.ts";
 import type { PlacementRefusal, StoredDocs } from "../reconcile/snapshot.ts";
 
 /** What gateways are told, by model name and by replica. */

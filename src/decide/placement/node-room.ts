@@ -38,6 +38,8 @@ export interface Holding {
   readonly settled: boolean;
   readonly gpuUsedMib: Readonly<Record<string, number>> | null;
   readonly hostUsedMib: number | null;
+  /** Taken for gone: what it uses now is nobody's, and will be free. */
+  readonly leaves: boolean;
 }
 
 export interface CardRoom {
@@ -103,6 +105,7 @@ export function nodeRoom(node: PlacementNode, holdings: readonly Holding[]): Nod
     cardFits: [],
   };
   for (const holding of holdings) {
+    if (holding.leaves) continue;
     room.coresFree -= holding.cores;
     takeDisk(room, holding.weightsName, holding.diskMib);
     countReplica(room, holding.model);
@@ -159,9 +162,10 @@ function cardRoom(gpu: NodeReport["gpus"][number], holdings: readonly Holding[])
     if (!holding.gpuUuids.includes(gpu.uuid)) continue;
     const used = holding.gpuUsedMib?.[gpu.uuid] ?? null;
     const claim = holding.perGpuMib ?? used ?? Number.POSITIVE_INFINITY;
+    seen += used ?? (holding.settled ? claim : 0);
+    if (holding.leaves) continue;
     tenants += 1;
     given += Math.max(claim, used ?? 0);
-    seen += used ?? (holding.settled ? claim : 0);
   }
   const known = gpu.memoryMib !== null && gpu.usedMib !== null;
   const foreignMib = known ? Math.max(gpu.foreignMib ?? 0, gpu.usedMib - seen, 0) : null;
@@ -179,8 +183,8 @@ function cardRoom(gpu: NodeReport["gpus"][number], holdings: readonly Holding[])
 function hostFreeMib(report: NodeReport, holdings: readonly Holding[]): number | null {
   if (report.memoryFreeMib === null) return null;
   let [given, seen] = [0, 0];
-  for (const { memoryMib, hostUsedMib, settled } of holdings) {
-    given += Math.max(memoryMib, hostUsedMib ?? 0);
+  for (const { memoryMib, hostUsedMib, settled, leaves } of holdings) {
+    if (!leaves) given += Math.max(memoryMib, hostUsedMib ?? 0);
     seen += hostUsedMib ?? (settled ? memoryMib : 0);
   }
   const foreign = Math.max(0, report.memoryMib - report.memoryFreeMib - seen);

@@ -37,6 +37,7 @@ const aHolding = (nodeId: string, part: Partial<Holding> = {}): Holding => ({
   settled: true,
   gpuUsedMib: null,
   hostUsedMib: null,
+  leaves: false,
   ...part,
 });
 const gpu = (memoryGib: number, count = 1, classes: readonly string[] = ["h200"]): Partial<Profile> => ({

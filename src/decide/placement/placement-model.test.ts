@@ -212,6 +212,7 @@ const holdingOf = (wish: PlacementWish, profile: Profile, shard: PlacedShard): H
   settled: false,
   gpuUsedMib: null,
   hostUsedMib: null,
+  leaves: false,
 });
 
 const anyFleet = fc.array(anyNode, { maxLength: 5 });

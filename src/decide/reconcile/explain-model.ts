@@ -2,7 +2,7 @@ import { explainPlacement, type ProfileExplanation } from "../placement/place-re
 import { roomOf } from "./holdings.ts";
 import { observe } from "./observe.ts";
 import { PassDraft } from "./pass-draft.ts";
-import { wishFor } from "./plan-pass.ts";
+import { wishFor } from "./placing.ts";
 import { NO_MEMORY, type PassMint, type PassSnapshot, type PassTime } from "./snapshot.ts";
 
 const NO_MINT: PassMint = {
@@ -23,5 +23,5 @@ export function explainModel(
   const model = snapshot.catalog.models.get(name);
   if (model === undefined) return undefined;
   const draft = new PassDraft(snapshot, NO_MEMORY, now, NO_MINT);
-  return explainPlacement(roomOf(draft, observe(snapshot.fleet)), wishFor(draft, model, new Set()));
+  return explainPlacement(roomOf(draft, observe(snapshot.fleet)), wishFor(draft, model));
 }

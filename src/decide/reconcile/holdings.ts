@@ -7,11 +7,17 @@ import type { PassDraft } from "./pass-draft.ts";
 import { classOf } from "./memory-truth.ts";
 import { memoryDocId } from "./snapshot.ts";
 
-/** What is free, after all that the store's replicas hold and all that runs without the store's knowledge. */
-export function roomOf(draft: PassDraft, observed: Observed): FleetRoom {
+const NOBODY: ReadonlySet<string> = new Set();
+
+/**
+ * What is free, after all that the store's replicas hold and all that runs without the store's knowledge. `without` are taken for gone.
+ * A replica that waits for the room of others holds it beside them: until they are gone the room counts twice, and goes to nobody else.
+ */
+export function roomOf(draft: PassDraft, observed: Observed, without: ReadonlySet<string> = NOBODY): FleetRoom {
   const { docs, fleet } = draft.snapshot;
   const holdings: Holding[] = [];
-  for (const doc of draft.replicas()) if (!isGone(doc)) pushHoldings(draft, doc, observed, holdings);
+  for (const doc of draft.replicas())
+    if (!isGone(doc)) pushHoldings(draft, doc, observed, without.has(doc.id), holdings);
   for (const [id, shards] of observed) {
     if (draft.replica(id) !== undefined) continue;
     for (const { nodeId, shard } of shards) if (!isGone(shard)) holdings.push(ofUnknown(draft, nodeId, shard));
@@ -30,7 +36,13 @@ const placementNode = ({ id, cordoned }: NodeDoc, status: NodeStatus | undefined
   report: status?.report ?? null,
 });
 
-function pushHoldings(draft: PassDraft, doc: ReplicaDoc, observed: Observed, holdings: Holding[]): void {
+function pushHoldings(
+  draft: PassDraft,
+  doc: ReplicaDoc,
+  observed: Observed,
+  leaves: boolean,
+  holdings: Holding[],
+): void {
   const { profile } = doc;
   for (const [index, { nodeId, gpuUuids, memoryMib }] of doc.shards.entries()) {
     const sight = sightOf(doc, index, draft.snapshot.fleet, observed);
@@ -49,6 +61,7 @@ function pushHoldings(draft: PassDraft, doc: ReplicaDoc, observed: Observed, hol
       settled: ready,
       gpuUsedMib: shard?.gpuUsedMib ?? null,
       hostUsedMib: shard?.hostUsedMib ?? null,
+      leaves,
     });
   }
 }
@@ -78,5 +91,6 @@ function ofUnknown(draft: PassDraft, nodeId: string, shard: ShardReport): Holdin
     settled: shard.state === "ready",
     gpuUsedMib: shard.gpuUsedMib,
     hostUsedMib: shard.hostUsedMib,
+    leaves: false,
   };
 }

@@ -17,6 +17,13 @@ const isRunning = (doc: ReplicaDoc): boolean => doc.desired === "run" && !isGone
 
 export const runningOf = (replicas: readonly ReplicaDoc[]): readonly ReplicaDoc[] => replicas.filter(isRunning);
 
+/** Of a model's running replicas, those that count: one that starts beside what it replaces does not, while that is to run. */
+export function servingOf(running: readonly ReplicaDoc[]): readonly ReplicaDoc[] {
+  if (!running.some(({ replaces }) => (replaces ?? null) !== null)) return running;
+  const ids = new Set(running.map(({ id }) => id));
+  return running.filter(({ replaces }) => (replaces ?? null) === null || !ids.has(replaces!.id));
+}
+
 /** Replicas that should run and have not ended, by model; a model without any is not named. */
 export function countRunning(replicas: Iterable<ReplicaDoc>): Map<string, number> {
   const counts = new Map<string, number>();
@@ -105,7 +112,7 @@ export function stopOrder(
 export function stopSurplus(draft: PassDraft, models: ByModel): void {
   const { catalog, fleet } = draft.snapshot;
   for (const [name, replicas] of models) {
-    const running = runningOf(replicas);
+    const running = servingOf(runningOf(replicas));
     if (running.length === 0) continue;
     const model = catalog.models.get(name);
     const wanted = model === undefined ? 0 : wantedCount(model, draft.model(name), running.length);

@@ -117,15 +117,24 @@ function vanishedAt(
   return rebooted.has(doc.shards[index]!.nodeId) || draft.confirmed(`absent ${doc.id} ${index}`, sight.seq);
 }
 
+/** Whether the replicas whose room it takes are not seen gone yet: until then it is not started. */
+export const isWaiting = (draft: PassDraft, { waitsFor = [] }: ReplicaDoc): boolean =>
+  waitsFor.some((id) => {
+    const other = draft.replica(id);
+    return other !== undefined && !isGone(other);
+  });
+
 function startShards(draft: PassDraft, doc: ReplicaDoc, sights: readonly ShardSight[]): void {
+  if (isWaiting(draft, doc)) return;
   for (const [index, sight] of sights.entries()) if (sight.kind === "absent") sendStart(draft, doc, index);
 }
 
 /** Whether a node that reports has had the start for so long without telling of it that it can't have got it. */
 export function isUnacknowledged(draft: PassDraft, doc: ReplicaDoc, observed: Observed): boolean {
   const { fleet, settings } = draft.snapshot;
+  if (doc.state !== "placing" || doc.desired !== "run" || isWaiting(draft, doc)) return false;
   const absent = doc.shards.some((_, index) => sightOf(doc, index, fleet, observed).kind === "absent");
-  if (doc.state !== "placing" || doc.desired !== "run" || !absent) return false;
+  if (!absent) return false;
   const { at } = draft.since(PLACING + doc.id);
   if (draft.now.mono - at >= settings.acknowledgeMs) return true;
   draft.wake(at + settings.acknowledgeMs);

@@ -1,13 +1,16 @@
 import type { Catalog, Model } from "../../contract/catalog.ts";
 import { PASS_DEFAULTS, type PassPlan, type PassSettings } from "../../decide/reconcile/snapshot.ts";
+import { type Asked, askRestart, askRollout } from "../../decide/reconcile/ask-restart.ts";
+import { DEFAULT_PACE } from "../../decide/reconcile/restart-queue.ts";
 import { clearFailures } from "../../decide/reconcile/model-failures.ts";
-import { runningOf } from "../../decide/reconcile/model-counts.ts";
+import { runningOf, servingOf } from "../../decide/reconcile/model-counts.ts";
+import { isGone } from "../../decide/reconcile/observe.ts";
 import { type Random, seededRandom } from "../../kernel/random.ts";
 import { aCatalog, aNodeDoc, someGpus } from "../fleet-builders.ts";
 import { type EngineFaults, NO_FAULTS, SimAgent } from "./sim-agent.ts";
 import { SimClock } from "./sim-clock.ts";
 import { SimControl } from "./sim-control.ts";
-import { SimLedger } from "./sim-ledger.ts";
+import { type Heir, SimLedger } from "./sim-ledger.ts";
 import { SimLink } from "./sim-link.ts";
 import { SimStore } from "./sim-store.ts";
 
@@ -43,7 +46,8 @@ export class SimCluster {
     const nodeIds = Array.from({ length: nodes }, (_, at) => `n${at}`);
     const names = Array.from({ length: controls }, (_, at) => `c${at}`);
     const cardsOf = new Map(nodeIds.map((id) => [id, someGpus(id, cardsPerNode)]));
-    this.ledger = new SimLedger(new Map([...cardsOf.values()].flat().map((gpu) => [gpu.uuid, gpu.memoryMib ?? 0])));
+    const cardMib = new Map([...cardsOf.values()].flat().map((gpu) => [gpu.uuid, gpu.memoryMib ?? 0]));
+    this.ledger = new SimLedger(cardMib, () => this.#heirs());
     const links = new Map(names.map((name) => [name, new Map(nodeIds.map((id) => [id, new SimLink(this.clock)]))]));
     this.agents = nodeIds.map(
       (id) =>
@@ -66,7 +70,10 @@ export class SimCluster {
       demanded: this.demanded,
       catalog: () => this.catalog,
       restored: () => this.restored,
-      onPlan: (plan: PassPlan) => (this.lastPlan = plan),
+      onPlan: (plan: PassPlan) => {
+        this.#checkRestarts(plan);
+        this.lastPlan = plan;
+      },
     };
     this.controls = names.map((name) => new SimControl(name, links.get(name)!, world));
     this.store.put(nodeIds.map((id) => ({ kind: "node", id, doc: aNodeDoc(id, { bootId: null }) })));
@@ -92,6 +99,61 @@ export class SimCluster {
     if (direction !== "toControl") blocked.toAgent = true;
   }
 
+  /** As an operator does; one that can't be restarted is not. */
+  askRestart(id: string, stopFirst: boolean): void {
+    this.#ask(askRestart({ catalog: this.catalog, ...this.store.docs }, id, { stopFirst, pace: DEFAULT_PACE }));
+  }
+
+  askRollout(model: string | null): void {
+    const rollout = { id: `rollout ${this.clock.mono()}`, continues: true };
+    this.#ask(askRollout({ catalog: this.catalog, ...this.store.docs }, model, { pace: DEFAULT_PACE, rollout }));
+  }
+
+  drain(nodeId: string, draining: boolean): void {
+    const doc = this.store.docs.nodes.get(nodeId);
+    if (doc !== undefined)
+      this.store.put([{ kind: "node", id: nodeId, doc: { ...doc, cordoned: draining, draining } }]);
+  }
+
+  #ask(asked: Asked): void {
+    if (asked.kind === "asked") this.store.put(asked.replicas.map((doc) => ({ kind: "replica", id: doc.id, doc })));
+  }
+
+  /** Replacements that hold the room of others which are not gone yet. */
+  #heirs(): readonly Heir[] {
+    const { replicas } = this.store.docs;
+    return [...replicas.values()].flatMap(({ id, desired, state, shards, profile, waitsFor = [] }) => {
+      const left = waitsFor.filter((other) => {
+        const doc = replicas.get(other);
+        return doc !== undefined && !isGone(doc);
+      });
+      if (desired !== "run" || state !== "placing" || left.length === 0) return [];
+      const usesMib = (profile.gpu?.memoryMib ?? 0) * 0.95;
+      return { replicaId: id, gpuUuids: shards.flatMap(({ gpuUuids }) => gpuUuids), usesMib, waitsFor: left };
+    });
+  }
+
+  /** A restart by this pace takes one replica of a model away at most, and none while another is missing. */
+  #checkRestarts({ writes }: PassPlan): void {
+    const after = new Map(this.store.docs.replicas);
+    const taken = new Set<string>();
+    for (const { kind, id, doc } of writes) {
+      if (kind !== "replica") continue;
+      const before = this.store.docs.replicas.get(id);
+      const begins = doc?.restart?.state === "inPlace" && before?.restart?.state === "queued";
+      if (begins && !doc.restart.stopFirst) taken.add(doc.model);
+      if (doc === null) after.delete(id);
+      else after.set(id, doc);
+    }
+    for (const name of taken) {
+      const running = servingOf(runningOf([...after.values()].filter(({ model }) => model === name)));
+      const ready = running.filter(({ state }) => state === "ready").length;
+      const wanted = this.catalog.models.get(name)?.replicas.min ?? 0;
+      if (ready < Math.max(wanted, running.length) - 1)
+        throw new Error(`a restart leaves ${ready} of ${wanted} replicas of ${name} ready`);
+    }
+  }
+
   /** Ends every fault, and lifts parks as an operator would. */
   heal(): void {
     this.store.down = false;
@@ -106,6 +168,7 @@ export class SimCluster {
     for (const agent of this.agents) {
       agent.switchOn();
       agent.startAgent();
+      this.drain(agent.nodeId, false);
       for (const card of agent.cards) {
         card.foreignMib = 0;
         card.sickSince = null;

@@ -10,6 +10,14 @@ export interface EngineProcess {
   readonly usesMib: number;
 }
 
+/** A replica that is to have the room of others, as the store says it now. */
+export interface Heir {
+  readonly replicaId: string;
+  readonly gpuUuids: readonly string[];
+  readonly usesMib: number;
+  readonly waitsFor: readonly string[];
+}
+
 export class SimLedger {
   readonly running = new Set<EngineProcess>();
   readonly starts: EngineProcess[] = [];
@@ -21,8 +29,11 @@ export class SimLedger {
   readonly #epochOf = new Map<string, number>();
   readonly #cardMib: ReadonlyMap<string, number>;
 
-  constructor(cardMib: ReadonlyMap<string, number>) {
+  readonly #heirs: () => readonly Heir[];
+
+  constructor(cardMib: ReadonlyMap<string, number>, heirs: () => readonly Heir[]) {
     this.#cardMib = cardMib;
+    this.#heirs = heirs;
   }
 
   /** From here on the node owes obedience to no older epoch. */
@@ -54,6 +65,23 @@ export class SimLedger {
       for (const other of this.running) if (other.gpuUuids.includes(uuid)) used += other.usesMib;
       const total = this.#cardMib.get(uuid) ?? 0;
       if (used > total) throw new Error(`${uuid} holds engines of ${used} MiB, it has ${total}`);
+    }
+    for (const heir of this.#heirs()) this.#checkHeld(engine, heir);
+  }
+
+  /** Room that is held for a replica is not given away, however long those that have it take to go. */
+  #checkHeld(engine: EngineProcess, { replicaId, gpuUuids, usesMib, waitsFor }: Heir): void {
+    if (engine.replicaId === replicaId)
+      throw new Error(`${replicaId} was started before ${waitsFor.join(", ")} had gone`);
+    for (const uuid of gpuUuids) {
+      if (!engine.gpuUuids.includes(uuid)) continue;
+      let used = usesMib;
+      for (const other of this.running)
+        if (other.gpuUuids.includes(uuid) && !waitsFor.includes(other.replicaId)) used += other.usesMib;
+      if (used > (this.#cardMib.get(uuid) ?? 0))
+        throw new Error(
+          `${engine.replicaId} of ${engine.model} was started on ${uuid}, which is held for ${replicaId}`,
+        );
     }
   }
 

@@ -1,4 +1,4 @@
-import type { Exclusion } from "../../decide/placement/exclusion.ts";
+import type { Exclusion } from "./exclusion.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 
 const MIB_PER_GIB = 1024;

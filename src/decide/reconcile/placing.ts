@@ -1,0 +1,143 @@
+import type { Model, Profile } from "../../contract/catalog.ts";
+import type { ReplicaDoc } from "../../contract/fleet.ts";
+import { describeExclusion } from "../placement/describe-exclusion.ts";
+import type { FleetRoom } from "../placement/fleet-room.ts";
+import type { MemoryTruth } from "../placement/memory-need.ts";
+import {
+  explainPlacement,
+  type PlacedShard,
+  type PlacementOutcome,
+  placeReplica,
+  type PlacementWish,
+} from "../placement/place-replica.ts";
+import { sendStart } from "./commands.ts";
+import { roomOf } from "./holdings.ts";
+import type { Observed } from "./observe.ts";
+import { aboutReplica, type PassDraft, PLACING } from "./pass-draft.ts";
+import { freeRendezvousPort } from "./rendezvous-port.ts";
+import { memoryDocId, type PlacementRefusal } from "./snapshot.ts";
+
+const NODES_TOLD_MAX = 3;
+
+/** The room of one pass: made when it is first asked for, and reduced by each placement. */
+export class PassRoom {
+  readonly #draft: PassDraft;
+  readonly #observed: Observed;
+  #now: FleetRoom | null = null;
+
+  constructor(draft: PassDraft, observed: Observed) {
+    this.#draft = draft;
+    this.#observed = observed;
+  }
+
+  get now(): FleetRoom {
+    return (this.#now ??= roomOf(this.#draft, this.#observed));
+  }
+
+  /** As it would be with these replicas gone; what is placed there is seen by `now` after `renew`. */
+  without(replicaIds: ReadonlySet<string>): FleetRoom {
+    return roomOf(this.#draft, this.#observed, replicaIds);
+  }
+
+  renew(): void {
+    this.#now = null;
+  }
+}
+
+/** Beside what the catalog says: whom the replica replaces, and whose room it takes. */
+export type Succession = Required<Pick<ReplicaDoc, "replaces" | "waitsFor">>;
+export const NO_SUCCESSION: Succession = { replaces: null, waitsFor: [] };
+const NO_NODES: ReadonlySet<string> = new Set();
+
+export const wishFor = (draft: PassDraft, model: Model, avoidNodes: ReadonlySet<string> = NO_NODES): PlacementWish => ({
+  model,
+  truth: (profile: Profile, gpuClass: string): MemoryTruth | undefined =>
+    draft.memoryOf(memoryDocId(model.name, profile.hash, gpuClass)),
+  avoidNodes,
+  failedOn: draft.model(model.name).failedOn,
+  failuresPerNodeMax: draft.snapshot.settings.failuresPerNodeMax,
+});
+
+/** Null: placed. Else what kept the nodes out. */
+export function placeOne(
+  draft: PassDraft,
+  room: FleetRoom,
+  model: Model,
+  avoidNodes: ReadonlySet<string> = NO_NODES,
+): PlacementRefusal["nodes"] | null {
+  const outcome = placeReplica(room, wishFor(draft, model, avoidNodes));
+  if (outcome.kind === "noRoom") return outcome.nodes;
+  addReplica(draft, model, outcome, NO_SUCCESSION);
+  return null;
+}
+
+/** Writes the placed replica down and sends its start, unless it waits for others' room. */
+export function addReplica(
+  draft: PassDraft,
+  model: Model,
+  { profile, shards }: Extract<PlacementOutcome, { kind: "placed" }>,
+  { replaces, waitsFor }: Succession,
+): ReplicaDoc {
+  const made = newReplica(draft, model, profile, shards);
+  const waits = waitsFor.length > 0;
+  const doc: ReplicaDoc = {
+    ...made,
+    ...(replaces === null ? {} : { replaces }),
+    ...(waits ? { waitsFor, reason: `waits for the room of ${waitsFor.join(", ")}` } : {}),
+  };
+  draft.writeReplica(doc);
+  const nodeIds = doc.shards.map((shard) => shard.nodeId).join(", ");
+  draft.event("replicaPlaced", aboutReplica(doc), `on ${nodeIds}`);
+  if (waits) return doc;
+  draft.since(PLACING + doc.id);
+  for (const index of doc.shards.keys()) sendStart(draft, doc, index);
+  return doc;
+}
+
+function newReplica(draft: PassDraft, model: Model, profile: Profile, shards: readonly PlacedShard[]): ReplicaDoc {
+  const id = draft.mint.replicaId();
+  const head = shards[0]?.nodeId;
+  const rendezvousPort = shards.length > 1 && head !== undefined ? freeRendezvousPort(draft.replicas(), head) : null;
+  return {
+    id,
+    model: model.name,
+    profileHash: profile.hash,
+    profile,
+    generation: 1,
+    shards: shards.map(({ nodeId, gpuUuids, perGpuMib }) => ({
+      nodeId,
+      gpuUuids,
+      memoryMib: perGpuMib,
+      rendezvousPort,
+    })),
+    desired: "run",
+    state: "placing",
+    createdAt: draft.today,
+    readyAt: null,
+    reason: null,
+    failure: null,
+    catalogRevision: draft.snapshot.catalog.revision,
+    attempt: draft.model(model.name).failuresInRow,
+    port: null,
+    engineKey: draft.mint.engineKey(id, 1),
+  };
+}
+
+/** In words, for events and for whoever waits for the model. */
+export function describeRefusal(nodes: PlacementRefusal["nodes"]): string {
+  const parts = Object.entries(nodes).map(([kind, count]) => `${kind} on ${count}`);
+  return parts.length === 0 ? "there is no node" : `fits on no node: ${parts.join(", ")}`;
+}
+
+/** What keeps one more replica of the model from each node, with names and figures; of many nodes the first few. */
+export function describeNoRoom(draft: PassDraft, room: FleetRoom, model: Model): string {
+  const nodes = explainPlacement(room, wishFor(draft, model))[0]?.nodes ?? [];
+  const told = nodes.flatMap(({ nodeId, verdict }) =>
+    verdict.kind === "fits"
+      ? []
+      : `${draft.snapshot.docs.nodes.get(nodeId)?.name ?? nodeId}: ${describeExclusion(verdict)}`,
+  );
+  if (told.length === 0) return "there is no node";
+  const more = told.length - NODES_TOLD_MAX;
+  return told.slice(0, NODES_TOLD_MAX).join("; ") + (more > 0 ? `; and ${more} more nodes` : "");
+}

@@ -1,0 +1,147 @@
+import type { Model } from "../../contract/catalog.ts";
+import type { ReplicaDoc, ReplicaRestart } from "../../contract/fleet.ts";
+import { type PlacementOutcome, placeReplica } from "../placement/place-replica.ts";
+import { judgeRestart, type RestartFacts, type RestartVerdict } from "./judge-restart.ts";
+import { byModel, runningOf, servingOf, startEvidence, wantedCount } from "./model-counts.ts";
+import { startsAllowed } from "./model-failures.ts";
+import { isGone } from "./observe.ts";
+import { aboutReplica, type PassDraft } from "./pass-draft.ts";
+import { addReplica, describeNoRoom, type PassRoom, wishFor } from "./placing.ts";
+import { stopReplica } from "./replica-life.ts";
+import { isHeard, refuseRestart } from "./restart-queue.ts";
+
+/** Replacements that one pass places: each may cost a look at the whole fleet's room. */
+const BEGUN_MAX = 16;
+
+/**
+ * Begins the restarts whose turn it is: models by priority, within a model by the order of the requests.
+ *
+ * Invariants:
+ *   B1. A replica that is stopped for its replacement and the replacement that takes its room are written by the same plan.
+ *   B2. No restart begins that takes the ready replicas of a model, by this hand, below its pace.
+ *   B3. Of a rollout over several models one model at a time is touched, in the order of the requests.
+ */
+export function beginRestarts(draft: PassDraft, room: PassRoom): void {
+  const waiting = [...draft.replicas()].filter(({ restart }) => restart?.state === "queued");
+  if (waiting.length === 0 || !draft.mayStop) return;
+  const { catalog } = draft.snapshot;
+  const priorityOf = ({ model }: ReplicaDoc): number => catalog.models.get(model)?.priority ?? 0;
+  const order = waiting.toSorted(
+    (a, b) => priorityOf(b) - priorityOf(a) || a.restart!.seq - b.restart!.seq || (a.id < b.id ? -1 : 1),
+  );
+  const held = new Set<string>();
+  let begun = 0;
+  for (const { id, model: name } of order) {
+    const model = catalog.models.get(name);
+    const doc = draft.replica(id);
+    if (model === undefined || doc?.restart?.state !== "queued" || held.has(name)) continue;
+    if (begun >= BEGUN_MAX) {
+      draft.wake(draft.now.mono);
+      return;
+    }
+    if (isBehindItsRollout(draft, doc, doc.restart)) continue;
+    const verdict = beginOne(draft, room, model, doc, doc.restart);
+    if (verdict.kind === "wait") held.add(name);
+    else begun += 1;
+  }
+}
+
+function beginOne(
+  draft: PassDraft,
+  room: PassRoom,
+  model: Model,
+  doc: ReplicaDoc,
+  restart: ReplicaRestart,
+): RestartVerdict {
+  const found: { placed: PlacementOutcome | null } = { placed: null };
+  const verdict = judgeRestart({
+    ...factsOf(draft, model, restart),
+    isHeard: isHeard(draft, doc),
+    placeBeside: () => {
+      found.placed = placeReplica(room.now, wishFor(draft, model));
+      return found.placed.kind === "placed" ? null : describeNoRoom(draft, room.now, model);
+    },
+    fitsInstead: () => {
+      const freed = room.without(new Set([doc.id]));
+      found.placed = placeReplica(freed, wishFor(draft, model));
+      return found.placed.kind === "placed" ? null : describeNoRoom(draft, freed, model);
+    },
+  });
+  const { placed } = found;
+  if (verdict.kind === "wait") {
+    if (restart.why !== verdict.why) draft.writeReplica({ ...doc, restart: { ...restart, why: verdict.why } });
+  } else if (verdict.kind === "refuse") refuseRestart(draft, doc, restart, verdict.why);
+  else if (placed?.kind === "placed") replace(draft, room, model, doc, restart, placed, verdict);
+  return verdict;
+}
+
+function replace(
+  draft: PassDraft,
+  room: PassRoom,
+  model: Model,
+  doc: ReplicaDoc,
+  restart: ReplicaRestart,
+  placed: Extract<PlacementOutcome, { kind: "placed" }>,
+  verdict: Extract<RestartVerdict, { kind: "beside" | "inPlace" }>,
+): void {
+  const { rollout, seq } = restart;
+  const inPlace = verdict.kind === "inPlace";
+  const replacement = addReplica(draft, model, placed, {
+    replaces: { id: doc.id, seq, rollout },
+    waitsFor: inPlace ? [doc.id] : [],
+  });
+  const next: ReplicaDoc = { ...doc, restart: { ...restart, state: inPlace ? "inPlace" : "replacing", why: null } };
+  draft.writeReplica(next);
+  const how = verdict.kind === "inPlace" ? `in its place, since ${verdict.why}` : "beside it";
+  draft.event("restartBegun", aboutReplica(doc), `${replacement.id} replaces it ${how}`);
+  if (!inPlace) return;
+  stopReplica(draft, next, `${replacement.id} takes its place`);
+  room.renew();
+}
+
+function factsOf(
+  draft: PassDraft,
+  model: Model,
+  { stopFirst, pace, cause }: ReplicaRestart,
+): Omit<RestartFacts, "isHeard" | "placeBeside" | "fitsInstead"> {
+  const { settings } = draft.snapshot;
+  const its = byModel(draft.replicas()).get(model.name) ?? [];
+  const doc = draft.model(model.name);
+  const running = runningOf(its);
+  const serving = servingOf(running);
+  const dueAt =
+    doc.backoffMs === null || doc.failuresInRow === 0
+      ? 0
+      : draft.since(`backoff ${model.name} ${doc.failuresInRow}`).at + doc.backoffMs;
+  const isBackedOff = draft.now.mono < dueAt || startsAllowed(doc, startEvidence(model, doc, running), settings) <= 0;
+  const backedOffSince = isBackedOff ? draft.since(`restart backed off ${model.name}`).at : draft.now.mono;
+  for (const at of isBackedOff ? [dueAt, backedOffSince + settings.drainGraceMs] : [])
+    if (at > draft.now.mono) draft.wake(at);
+  return {
+    model: model.name,
+    parked: doc.parked?.why ?? null,
+    stopFirst,
+    pace,
+    isMadeRoomFor: its.some(({ waitsFor = [], replaces }) => waitsFor.length > 0 && (replaces ?? null) === null),
+    isBackedOff,
+    backedOffMs: draft.now.mono - backedOffSince,
+    drainGraceMs: settings.drainGraceMs,
+    beside: its.filter(({ restart, ...rest }) => restart?.state === "replacing" && !isGone(rest)).length,
+    wanted: wantedCount(model, doc, serving.length),
+    running: serving.length,
+    ready: serving.filter((each) => each.state === "ready" && isHeard(draft, each)).length,
+    isLasting: cause === "auto" || cause === "drain",
+  };
+}
+
+/** An earlier model of its rollout is not through yet. */
+function isBehindItsRollout(draft: PassDraft, doc: ReplicaDoc, { rollout, seq }: ReplicaRestart): boolean {
+  if (rollout === null) return false;
+  for (const { model, restart, replaces } of draft.replicas()) {
+    if (model === doc.model) continue;
+    const isOpen = restart !== undefined && restart !== null && restart.state !== "refused";
+    if (isOpen && restart.rollout?.id === rollout.id && restart.seq < seq) return true;
+    if (replaces?.rollout?.id === rollout.id && replaces.seq < seq) return true;
+  }
+  return false;
+}
