@@ -174,22 +174,28 @@ function time(scenario: Define): void {
     assert.equal((await of.done({ notAfter: now + LONG_MS })).inUse, 0);
   });
 
-  scenario("a gateway that dies frees its slots when they lapse, one that renews keeps them [20.S2]", async (of) => {
-    await of.done({ ttlMs: 200, wants: many(2, "dead") });
-    await of.done({ gateway: "b", ttlMs: 200, wants: many(2, "alive") });
-    await of.done({ gateway: "b", renew: [held("alive0"), held("alive1")] });
-    await of.under.pass(250);
-    const answer = await of.done({ gateway: "c", wants: many(4, "c") });
-    assert.deepEqual([answer.granted.length, answer.inUse], [2, 4]);
-  });
+  scenario(
+    "a gateway that dies frees its slots when they lapse, one that renews keeps them [20.S2 80.C6]",
+    async (of) => {
+      await of.done({ ttlMs: 200, wants: many(2, "dead") });
+      await of.done({ gateway: "b", ttlMs: 200, wants: many(2, "alive") });
+      await of.done({ gateway: "b", renew: [held("alive0"), held("alive1")] });
+      await of.under.pass(250);
+      const answer = await of.done({ gateway: "c", wants: many(4, "c") });
+      assert.deepEqual([answer.granted.length, answer.inUse], [2, 4]);
+    },
+  );
 
-  scenario("a lapsed lease is taken back while there is room, and is lost when there is none [20.S3]", async (of) => {
-    await of.done({ ttlMs: 200, wants: many(2, "frozen") });
-    await of.under.pass(250);
-    await of.done({ gateway: "b", wants: many(3, "b") });
-    const answer = await of.done({ renew: [held("frozen0"), held("frozen1")] });
-    assert.deepEqual([answer.lost, answer.inUse], [["frozen1"], 4]);
-  });
+  scenario(
+    "a lapsed lease is taken back while there is room, and is lost when there is none [20.S3 80.C6]",
+    async (of) => {
+      await of.done({ ttlMs: 200, wants: many(2, "frozen") });
+      await of.under.pass(250);
+      await of.done({ gateway: "b", wants: many(3, "b") });
+      const answer = await of.done({ renew: [held("frozen0"), held("frozen1")] });
+      assert.deepEqual([answer.lost, answer.inUse], [["frozen1"], 4]);
+    },
+  );
 }
 
 function order(scenario: Define): void {

@@ -123,7 +123,7 @@ test("engines go on without any control plane, and are told of when there is one
   assert.deepEqual([shard.state, shard.pid], ["ready", pid]);
 });
 
-test("an engine listens to the node's own address alone, and asks for its key [80.C41]", async () => {
+test("an engine listens to the node's own address alone, and asks for its key [80.C41 80.D30]", async () => {
   await using world = await ledAgent();
   const { control } = world;
   await control.command(aStart({ engineKey: ENGINE_KEY, profile: { engine: "sim" } }));

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { API_ROUTES } from "../../src/control/api/routes.ts";
 import { LINK_CLOSE } from "../../src/contract/agent-link.ts";
 import type { StoredEvent } from "../../src/contract/control-event.ts";
 import type { NodeAnswer } from "../../src/contract/control-api.ts";
@@ -50,6 +51,23 @@ test("a token enrols its node once; the credential that it was given for it serv
   agent.cut();
 });
 
+test("a node's credential opens no route of the API but those that are open to all [80.D25]", async () => {
+  const agent = await enrolledAgent(control, "curious");
+  const keyed = API_ROUTES.filter(({ access }) => access !== "open" && access !== "scrape");
+  assert.ok(keyed.length > 20);
+  for (const { methods, pattern } of keyed)
+    for (const method of methods) {
+      const path = pattern.replaceAll(/\{[^}]+\}|:[a-z]+|\*/gi, "x");
+      const response = await fetch(control.url + path, {
+        method,
+        headers: { authorization: `Bearer ${agent.credential}` },
+      });
+      assert.ok([401, 429].includes(response.status), `${method} ${path}: ${response.status}`);
+      assert.ok(!(await response.text()).includes(agent.credential));
+    }
+  agent.cut();
+});
+
 test("what is no node's credential is refused before the connection opens, and so is another version of the link [40.N1]", async () => {
   for (const [credential, status] of [
     ["ymn_guessed", 401],
@@ -88,7 +106,7 @@ async function upgradeAnswer(path: string): Promise<string> {
   return (await client.readToEnd()).toString("latin1");
 }
 
-test("a credential speaks for its own node: a report of another one, and a hello as another one, end the connection and are told [80.C40]", async () => {
+test("a credential speaks for its own node: a report of another one, and a hello as another one, end the connection and are told [80.C40 80.D25]", async () => {
   const victim = await enrolledAgent(control, "victim");
   const thief = await enrolledAgent(control, "thief");
   thief.report({ nodeId: victim.nodeId ?? "", name: "victim" });

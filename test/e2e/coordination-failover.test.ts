@@ -195,7 +195,7 @@ async function takeOver(replicas: number): Promise<{ readonly accepted: number; 
   return { accepted: ids.length, lost };
 }
 
-test("no job that was accepted with a replica is lost when that replica takes over without the last moments [80.R8 20.J4]", async (t) => {
+test("no job that was accepted with a replica is lost when that replica takes over without the last moments [80.R8 20.J4 80.C28]", async (t) => {
   let total = 0;
   let rounds = 0;
   while (total < ACCEPTED_MIN) {

@@ -205,7 +205,7 @@ test("a Redis that is slower than the deadline is not waited for, and is used ag
   await proxy?.down();
 });
 
-test("a full Redis: calls go on by the gateway's share, what ends is given back all the same, and room brings sharing back [80.R6]", async () => {
+test("a full Redis: calls go on by the gateway's share, what ends is given back all the same, and room brings sharing back [80.R6 80.C8]", async () => {
   await withSharedWorld({ slots: 4, gateways: 2 }, async (world) => {
     const { gateways, admin, all, engine } = world;
     const streams = gateways.map((gateway) =>

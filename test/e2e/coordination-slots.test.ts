@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { eventually } from "../../src/testing/wait-for.ts";
-import { systemClock } from "../../src/kernel/clock.ts";
+import { asEpoch, asMono, type Clock, parseIsoTime, systemClock } from "../../src/kernel/clock.ts";
 import { aTask, call, startCall } from "./support/calls.ts";
 import { waitingIn } from "./support/health.ts";
+import { accepted, aChat, ended } from "./support/jobs.ts";
 import { entriesOf, median, peakOf } from "./support/ledger-check.ts";
 import { withSharedWorld } from "./support/shared-world.ts";
 
@@ -119,5 +120,41 @@ test("a call costs Redis two steps, and a hundred that wait cost it a few a seco
     const perSecond = ((await steps()) - from) / ((systemClock.mono() - at) / 1_000);
     assert.ok(perSecond < 20, `${perSecond} steps a second`);
     for (const one of [...held, ...waiting]) one.leave();
+  });
+});
+
+/** As on a machine whose clocks, both of them, are off. */
+const offBy = (ms: number): Clock => ({
+  ...systemClock,
+  mono: () => asMono(systemClock.mono() + Math.abs(ms)),
+  wall: () => asEpoch(systemClock.wall() + ms),
+});
+
+test("gateways whose clocks are half a day apart share slots and jobs as if they were not: what lapses, lapses by the server's clock [80.C5 80.C6]", async () => {
+  const HALF_DAY_MS = 12 * 3_600_000;
+  const clocks = [offBy(-HALF_DAY_MS), systemClock, offBy(HALF_DAY_MS)];
+  const shape = { slots: 6, gateways: 3, file, clocks };
+  await withSharedWorld(shape, async ({ gateways, engine, admin, leases }) => {
+    const answers = await Promise.all(
+      gateways.flatMap((gateway) =>
+        Array.from({ length: 10 }, () => call(gateway, { body: aTask({ tokens: 10, delayBetweenMs: 20 }) })),
+      ),
+    );
+    assert.ok(answers.every(({ status, whole }) => status === 200 && whole));
+    assert.equal(peakOf(engine.ledger().entries), 6);
+    await eventually("all leases to be given back", leases, (count) => count === 0);
+    const [early, , late] = gateways;
+    assert.ok(early !== undefined && late !== undefined);
+    // Each job's lease outlives many looks of those who would find it lapsed, or never lapsing, by their own clock.
+    for (const from of [early, late]) {
+      const { id } = await accepted(from, { body: aChat({ tokens: 20, delayBetweenMs: 100 }) });
+      const done = await ended(from === early ? late : early, id);
+      assert.deepEqual([done.state, done.attempts], ["completed", 1]);
+      const [seconds = 0] = (await admin.time()).map(Number);
+      assert.ok(
+        Math.abs((parseIsoTime(done.ended_at ?? "") ?? 0) / 1_000 - seconds) < 60,
+        "its times are the server's",
+      );
+    }
   });
 });

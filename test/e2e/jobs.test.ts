@@ -64,7 +64,7 @@ async function withGateway(
 
 for (const mode of ["local", "redis"] as const) {
   describe(`jobs (${mode})`, () => {
-    test("a job is taken with 202 and a place to look, runs, and its result is the engine's bytes and type [20.J1 20.J2]", async () => {
+    test("a job is taken with 202 and a place to look, runs, and its result is the engine's bytes and type [20.J1 20.J2 80.C28]", async () => {
       await withGateway(mode, async (gateway) => {
         const answer = await submit(gateway, { body: aChat(), metadata: { who: "me" } });
         assert.equal(answer.status, 202);

@@ -122,7 +122,7 @@ export function runDocumentSuite({ it }: StoreSuite): void {
     assert.deepEqual((await store.load()).cluster, NO_CLUSTER_DOC);
   });
 
-  it("a write under a term that is over changes nothing, whatever else is in it [40.L2]", async ({ open }) => {
+  it("a write under a term that is over changes nothing, whatever else is in it [40.L2 80.C3]", async ({ open }) => {
     const store = await open();
     const old = await lead(store, "old");
     assert.equal(await store.commit(old, [{ kind: "node", id: "n", doc: aNodeDoc("n") }], []), "ok");

@@ -159,7 +159,7 @@ function keepingSuite(fresh: () => Promise<StoreUnderTest>): void {
 }
 
 function claimingSuite(fresh: () => Promise<StoreUnderTest>): void {
-  test("of many that claim at once each job goes to one, with a token of its own [80.I2 20.J3]", async () => {
+  test("of many that claim at once each job goes to one, with a token of its own [80.I2 20.J3 80.C26]", async () => {
     const under = await fresh();
     const store = await under.open();
     for (let i = 0; i < 20; i += 1) await accepted(store);
@@ -200,7 +200,7 @@ function claimingSuite(fresh: () => Promise<StoreUnderTest>): void {
     await store.close();
   });
 
-  test("a claim that is not renewed runs out, the job is driven again, and the late worker is refused [20.J3 80.G4]", async () => {
+  test("a claim that is not renewed runs out, the job is driven again, and the late worker is refused [20.J3 80.G4 80.C26]", async () => {
     const store = await (await fresh()).open();
     const job = await accepted(store);
     const late = await claimOne(store, 60);

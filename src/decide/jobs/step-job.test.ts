@@ -35,7 +35,7 @@ test("a job goes from queued over running to completed, with its times, attempts
   );
 });
 
-test("a late worker whose claim was taken changes nothing [20.J3 80.G4]", () => {
+test("a late worker whose claim was taken changes nothing [20.J3 80.G4 80.C26]", () => {
   const first = claimed(aJob(), "t1", 0);
   const back = moved(first, { kind: "tick" }, LEASE_MS);
   assert.equal(back.state, "queued");
@@ -61,7 +61,7 @@ test("a claim that is renewed is not taken, one that is not is taken when its le
   assert.equal(moved(job, { kind: "tick" }, 330_000).state, "queued");
 });
 
-test("a job whose worker ends each time is started three times, 1 and 4 s after the loss, and fails [20.J3 80.G5]", () => {
+test("a job whose worker ends each time is started three times, 1 and 4 s after the loss, and fails [20.J3 80.G5 80.C29]", () => {
   let job = aJob();
   let now = 0;
   const delays: number[] = [];
@@ -78,7 +78,7 @@ test("a job whose worker ends each time is started three times, 1 and 4 s after 
   );
 });
 
-test("delays before a retry are 1, 4 and 16 s and up to a quarter more [80.G5]", () => {
+test("delays before a retry are 1, 4 and 16 s and up to a quarter more [80.G5 80.C29]", () => {
   for (let seed = 1; seed <= 50; seed += 1) {
     for (const [attempts, base] of [
       [1, 1_000],

@@ -1,4 +1,5 @@
 import { Redis } from "ioredis";
+import { type Clock, systemClock } from "../../../src/kernel/clock.ts";
 import type { SimEngine } from "../../../src/sim-engine/sim-engine.ts";
 import { OwnRedis } from "../../../src/testing/servers/redis-server.ts";
 import { eventually } from "../../../src/testing/wait-for.ts";
@@ -19,6 +20,8 @@ export interface SharedOptions {
   readonly redisArgs?: readonly string[];
   /** The store was never used: gateways can't know that it was not emptied a moment ago. */
   readonly fresh?: boolean;
+  /** One for each gateway; without it the machine's. */
+  readonly clocks?: readonly Clock[];
   /** Where the gateways look for Redis; without it where it is. */
   readonly redisUrl?: (redis: OwnRedis) => Promise<string>;
 }
@@ -83,7 +86,13 @@ export async function withSharedWorld(
     const url = (await options.redisUrl?.(redis)) ?? redis.url;
     const upstream = sharedUpstream(engine.url, options.slots, options.upstream);
     for (let i = 0; i < options.gateways; i += 1)
-      gateways.push(await startTestGateway({ upstreams: [upstream], file: shareFile(url, options.file) }));
+      gateways.push(
+        await startTestGateway({
+          upstreams: [upstream],
+          file: shareFile(url, options.file),
+          clock: options.clocks?.[i] ?? systemClock,
+        }),
+      );
     const sharing = async (gateway: TestGateway): Promise<NonNullable<UpstreamHealth["sharing"]>> => {
       const { sharing: shown } = await upstreamHealth(gateway, UPSTREAM);
       if (shown === null) throw new Error("this gateway shares nothing");
