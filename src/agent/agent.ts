@@ -4,7 +4,7 @@ import type { AgentSettings } from "../contract/resolve-agent.ts";
 import { DEFAULT_PROGRAMS } from "../decide/agent/launch/plan-launch.ts";
 import type { Clock } from "../kernel/clock.ts";
 import { messageOf, YardmasterError } from "../kernel/errors.ts";
-import { readCa } from "../link/read-ca.ts";
+import { type LinkTls, readLinkTls } from "../link/link-tls.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { Secret } from "../kernel/secret.ts";
@@ -84,8 +84,9 @@ export class Agent {
     );
     try {
       const state = await AgentState.load(options.folder, bootId);
-      const ca = options.settings.caFile === null ? undefined : await readCa(options.settings.caFile, "agent.ca_file");
-      const agent = new Agent(options, { state, bootId, lock, processes, ca });
+      const tls = (): Promise<LinkTls> => readLinkTls(options.settings.tls, "agent");
+      await tls();
+      const agent = new Agent(options, { state, bootId, lock, processes, tls });
       const firstReading = agent.#gpus.readOnce();
       await agent.#shards.adopt();
       // Engines are found at once, whatever the cards do; a tool that takes longer leaves its cards unknown for so long.
@@ -105,7 +106,7 @@ export class Agent {
       bootId: string;
       lock: AsyncDisposable;
       processes: LinuxProcesses;
-      ca: string | undefined;
+      tls: () => Promise<LinkTls>;
     },
   ) {
     const { settings, clock, log, env } = options;
@@ -152,7 +153,7 @@ export class Agent {
       state,
       configured: settings.controls,
       token: options.token,
-      ca: made.ca,
+      tls: made.tls,
       hello: (nodeId) => ({
         type: "hello",
         nodeName: settings.name,

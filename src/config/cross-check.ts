@@ -22,6 +22,7 @@ export function crossCheck(raw: unknown, env: Env, overrides: ConfigOverrides): 
     ...checkCallbacks(raw, env),
     ...checkModelNames(raw),
     ...checkControlUrls(raw),
+    ...checkClientCertificates(raw),
     ...checkFeed(raw, env),
     ...checkSharedEndpoints(raw),
     ...checkGpus(raw),
@@ -74,6 +75,15 @@ function checkControlUrls(raw: unknown): Finding[] {
       return [mistake(path, "`ws://` is for loopback only", "use wss://, and `ca_file` for your own certificates")];
     }),
   );
+}
+
+function checkClientCertificates(raw: unknown): Finding[] {
+  return ["agent", "gateway"].flatMap((role) => {
+    const has = (key: string): boolean => valueAt(raw, [role, key]) !== undefined;
+    if (has("client_cert_file") === has("client_key_file")) return [];
+    const missing = has("client_cert_file") ? "client_key_file" : "client_cert_file";
+    return [mistake([role, missing], "is missing: a certificate is shown with its key", "name both files, or none")];
+  });
 }
 
 function checkFeed(raw: unknown, env: Env): Finding[] {

@@ -52,6 +52,10 @@ export const agentSection = z.strictObject({
   ca_file: text
     .optional()
     .describe("Certificates that `wss://` control planes are checked against, over the system's."),
+  client_cert_file: text
+    .optional()
+    .describe("Certificate to show to control planes that ask for one; with `client_key_file`."),
+  client_key_file: text.optional().describe("Its key."),
   address: z
     .string()
     .regex(HOST, "use a host name or an IP address")

@@ -5,6 +5,7 @@ import { parseListen } from "./listen-address.ts";
 export const CONTROL_LISTEN = "127.0.0.1:8300";
 
 /** The control plane's part of the configuration file. */
+const file = z.string().min(1).max(4_096);
 const seconds = (max: number): z.ZodNumber => z.number().positive().max(max);
 
 export const controlSection = z.strictObject({
@@ -16,6 +17,18 @@ export const controlSection = z.strictObject({
     )
     .default(CONTROL_LISTEN)
     .describe("HOST:PORT of the API. Loopback unless told otherwise; another address needs `auth.mode: keys`."),
+  tls: z
+    .strictObject({
+      cert_file: file.describe("PEM: the certificate, and those between it and a known authority."),
+      key_file: file.describe("PEM: its key."),
+      client_ca_file: file
+        .optional()
+        .describe(
+          "Agents and gateways have to show a certificate that one of these vouches for, beside their credential.",
+        ),
+    })
+    .optional()
+    .describe("The API, agents and gateways are served over TLS. The files are read again when they change."),
   catalog: z
     .strictObject({
       file: z

@@ -132,7 +132,16 @@ export interface FeedSettings {
   readonly controls: readonly string[];
   /** Null: the environment names none. */
   readonly token: Secret | null;
-  readonly caFile: string | null;
+  readonly tls: LinkTlsFiles;
+}
+
+/** Paths of PEM files that a `wss://` link to a control plane is made with. */
+export interface LinkTlsFiles {
+  /** Null: the system's authorities. */
+  readonly ca: string | null;
+  /** What this side shows; null: nothing. */
+  readonly cert: string | null;
+  readonly key: string | null;
 }
 
 export interface CacheSettings {

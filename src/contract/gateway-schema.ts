@@ -1,6 +1,8 @@
 import { z } from "zod";
 import { parseControlUrl } from "./agent-schema.ts";
 
+const file = z.string().min(1).max(4_096);
+
 /** The gateway's part of the configuration file, beside what it serves: where models and their replicas are told. */
 export const gatewaySection = z.strictObject({
   name: z
@@ -21,10 +23,11 @@ export const gatewaySection = z.strictObject({
     .regex(/^[A-Za-z_][A-Za-z0-9_]*$/)
     .default("YARDMASTER_TOKEN")
     .describe("Environment variable with the gateway's credential at the control plane."),
-  ca_file: z
-    .string()
-    .min(1)
-    .max(4_096)
+  ca_file: file
     .optional()
     .describe("Certificates that `wss://` control planes are checked against, over the system's."),
+  client_cert_file: file
+    .optional()
+    .describe("Certificate to show to control planes that ask for one; with `client_key_file`."),
+  client_key_file: file.optional().describe("Its key."),
 });

@@ -1,5 +1,17 @@
 import { agentSection, parseControlUrl, parsePortRange, type AgentSection } from "./agent-schema.ts";
 import type { ReplicaEngine } from "./catalog.ts";
+import type { LinkTlsFiles } from "./gateway-config.ts";
+
+/** Of either section that dials control planes. */
+export const linkTlsFiles = (section: {
+  readonly ca_file?: string | undefined;
+  readonly client_cert_file?: string | undefined;
+  readonly client_key_file?: string | undefined;
+}): LinkTlsFiles => ({
+  ca: section.ca_file ?? null,
+  cert: section.client_cert_file ?? null,
+  key: section.client_key_file ?? null,
+});
 
 /** The agent's part of the configuration in its own words: nothing optional. */
 export interface AgentSettings {
@@ -7,7 +19,7 @@ export interface AgentSettings {
   /** Without a path. */
   readonly controls: readonly string[];
   readonly tokenEnv: string;
-  readonly caFile: string | null;
+  readonly tls: LinkTlsFiles;
   readonly address: string;
   readonly labels: Readonly<Record<string, string>>;
   /** Null: as found by itself. */
@@ -40,7 +52,7 @@ export function resolveAgent(
     name: file.name ?? nodeName(hostName),
     controls: [...new Set((overrides.controls ?? file.control).map(bareControlUrl))],
     tokenEnv: file.token_env,
-    caFile: file.ca_file ?? null,
+    tls: linkTlsFiles(file),
     address: file.address,
     labels: file.labels,
     fabric: file.fabric ?? null,

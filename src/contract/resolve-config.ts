@@ -12,7 +12,7 @@ import type {
   UpstreamTimeouts,
 } from "./gateway-config.ts";
 import { isLoopback, parseListen } from "./listen-address.ts";
-import { bareControlUrl } from "./resolve-agent.ts";
+import { bareControlUrl, linkTlsFiles } from "./resolve-agent.ts";
 import { resolveGpuHealth } from "./resolve-gpu-health.ts";
 
 export type {
@@ -99,7 +99,7 @@ function resolveFeed(gateway: ConfigFile["gateway"], env: Env): FeedSettings | n
     name: gateway.name ?? null,
     controls: [...new Set(gateway.control.map(bareControlUrl))],
     token: secretOrNull(env[gateway.token_env]),
-    caFile: gateway.ca_file ?? null,
+    tls: linkTlsFiles(gateway),
   };
 }
 

@@ -3,9 +3,18 @@ import type { ListenAddress } from "./gateway-config.ts";
 import { parseListen } from "./listen-address.ts";
 import { bareControlUrl } from "./resolve-agent.ts";
 
+/** Paths of PEM files. */
+export interface ServerTlsFiles {
+  readonly cert: string;
+  readonly key: string;
+  /** Who vouches for agents and gateways; null: they need no certificate. */
+  readonly clientCa: string | null;
+}
+
 /** The control plane's part of the configuration in its own words: nothing optional, times in milliseconds. */
 export interface ControlSettings {
   readonly listen: ListenAddress;
+  readonly tls: ServerTlsFiles | null;
   readonly catalogFile: string | null;
   readonly leaseMs: number;
   readonly renewMs: number;
@@ -32,6 +41,10 @@ export function resolveControl(section: ControlSection | undefined, listen?: str
   const leaseMs = ms(file.lease_s);
   return {
     listen: address,
+    tls:
+      file.tls === undefined
+        ? null
+        : { cert: file.tls.cert_file, key: file.tls.key_file, clientCa: file.tls.client_ca_file ?? null },
     catalogFile: file.catalog.file ?? null,
     leaseMs,
     renewMs: Math.round(leaseMs / RENEWALS_PER_LEASE),

@@ -9,7 +9,7 @@ import type { ControlSettings } from "../contract/resolve-control.ts";
 import { countRunning } from "../decide/reconcile/model-counts.ts";
 import { assertNever } from "../kernel/assert-never.ts";
 import type { Clock, Timer } from "../kernel/clock.ts";
-import { YardmasterError } from "../kernel/errors.ts";
+import { messageOf, YardmasterError } from "../kernel/errors.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Secret } from "../kernel/secret.ts";
 import type { Answer } from "./api/answer.ts";
@@ -17,6 +17,7 @@ import { type ApiRequest, ApiServer } from "./api/api-server.ts";
 import { CatalogAnswers } from "./api/catalog-answers.ts";
 import { ClusterAnswers } from "./api/cluster-answers.ts";
 import { GatewayAnswers } from "./api/gateway-answers.ts";
+import { readServerTls, type ServerTls } from "./api/server-tls.ts";
 import { CatalogKeeper } from "./catalog/catalog-keeper.ts";
 import { CatalogSource } from "./catalog/catalog-source.ts";
 import { Leadership } from "./leader/leadership.ts";
@@ -48,11 +49,14 @@ export interface ControlPlaneOptions {
 const ANSWER_MS_MAX = 900;
 /** How often another control plane's catalog is looked for. */
 const CATALOG_LOOK_MS = 1_000;
+/** How soon renewed certificates are noticed by themselves. */
+const CERTIFICATES_MS = 60_000;
 const CLOSE_GRACE_MS = 2_000;
 
 interface Parts {
   readonly opened: OpenedStore;
   readonly keeper: CatalogKeeper;
+  readonly tls: ServerTls | null;
 }
 
 /** One control plane, from its store to its listener. */
@@ -72,9 +76,10 @@ export class ControlPlane {
   readonly #end = new AbortController();
   #auth: AuthSettings;
   #look: Timer | undefined;
+  #certificatesLook: Timer | undefined;
   #address = "";
 
-  /** Throws STORE_REFUSED or STORE_UNAVAILABLE when there is no store to work on. */
+  /** Throws STORE_REFUSED or STORE_UNAVAILABLE when there is no store to work on, CONFIG_INVALID for a certificate of no use. */
   static async start(options: ControlPlaneOptions): Promise<ControlPlane> {
     const { dataDir, databaseUrl, clock, log } = options;
     const opened = await openStore({ dataDir, databaseUrl, clock, log });
@@ -85,7 +90,8 @@ export class ControlPlane {
         log,
         running: async () => countRunning((await store.load()).replicas),
       });
-      const plane = new ControlPlane(options, { opened, keeper });
+      const { tls } = options.settings;
+      const plane = new ControlPlane(options, { opened, keeper, tls: tls === null ? null : await readServerTls(tls) });
       const { port } = await plane.#api.listen(options.settings.listen);
       plane.#address = formatListen({ host: options.settings.listen.host, port });
       return plane;
@@ -95,7 +101,7 @@ export class ControlPlane {
     }
   }
 
-  private constructor(options: ControlPlaneOptions, { opened, keeper }: Parts) {
+  private constructor(options: ControlPlaneOptions, { opened, keeper, tls }: Parts) {
     const { settings, clock, log, version, dataDir } = options;
     const { store } = opened;
     this.#options = options;
@@ -146,10 +152,12 @@ export class ControlPlane {
       keys: this.#keys,
       auth: () => this.#auth,
       metricsPublic: options.metricsPublic ?? isLoopback(settings.listen.host),
+      tls,
       answer: (request) => this.#answer(request),
     });
-    serveUpgrades(this.#api.server, this.#live.upgrades);
+    serveUpgrades(this.#api.server, this.#live.upgrades, tls?.ca !== undefined);
     this.#lookForCatalogs();
+    this.#lookForCertificates();
   }
 
   /** HOST:PORT as bound. */
@@ -188,12 +196,32 @@ export class ControlPlane {
   /** Reads the catalog's file again. */
   reload(): void {
     this.#source?.reload();
+    void this.#renewCertificates();
+  }
+
+  #lookForCertificates(): void {
+    if (this.#options.settings.tls === null || this.#end.signal.aborted) return;
+    this.#certificatesLook = this.#options.clock.after(CERTIFICATES_MS, () => {
+      void this.#renewCertificates().finally(() => this.#lookForCertificates());
+    });
+  }
+
+  /** What can't be used leaves those in place that are. Never rejects. */
+  async #renewCertificates(): Promise<void> {
+    const { log, settings } = this.#options;
+    if (settings.tls === null || this.#end.signal.aborted) return;
+    try {
+      if (this.#api.renewTls(await readServerTls(settings.tls))) log.info("control.certificatesRenewed");
+    } catch (error) {
+      log.error("control.certificatesRefused", { message: messageOf(error) });
+    }
   }
 
   /** Hands the lead over, then ends. */
   async stop(): Promise<void> {
     this.#end.abort(new Error("the control plane stops"));
     this.#look?.cancel();
+    this.#certificatesLook?.cancel();
     await this.#leadership.stop();
     await this.#live.close();
     await this.#api.close(CLOSE_GRACE_MS);

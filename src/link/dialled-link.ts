@@ -5,7 +5,9 @@ import { failuresAfter, HELD_MS_MIN, redialDelay, type LinkEnd } from "../decide
 import type { Clock, MonoMs, Timer } from "../kernel/clock.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
+import { messageOf } from "../kernel/errors.ts";
 import type { Secret } from "../kernel/secret.ts";
+import type { LinkTls } from "./link-tls.ts";
 
 /**
  * The connection to one control plane, dialled again for as long as whoever dials it runs. Pings are answered and sent here; all
@@ -42,8 +44,8 @@ export interface DialPorts<In, Out> {
   readonly onMessage: (message: In, receivedAt: MonoMs) => void;
   /** What was said on the connection that has ended holds no longer. */
   readonly onEnd: () => void;
-  /** PEM; undefined for the system's own. */
-  readonly ca: string | undefined;
+  /** Asked before each try, so that renewed certificates are used. */
+  readonly tls: () => Promise<LinkTls>;
 }
 
 const isBeat = (message: object): message is Beat =>
@@ -60,6 +62,7 @@ export class DialledLink<In extends object, Out extends object> {
   #pings = 0;
   #pingedAt: MonoMs;
   #lastEnd = "";
+  #lastTls: LinkTls = {};
 
   constructor(url: string, language: LinkLanguage<In, Out>, ports: DialPorts<In, Out>) {
     this.url = url;
@@ -115,7 +118,7 @@ export class DialledLink<In extends object, Out extends object> {
       const bearer = this.#ports.bearer(refused);
       let delayMs = WAIT_FOR_TURN_MS;
       if (bearer !== null) {
-        const end = await this.#connect(bearer, signal);
+        const end = await this.#connect(bearer, await this.#tls(), signal);
         refused = end.kind === "refused";
         failures = failuresAfter(end, failures);
         delayMs = redialDelay(end, failures, random.next());
@@ -124,8 +127,18 @@ export class DialledLink<In extends object, Out extends object> {
     }
   }
 
-  #connect(bearer: Secret, signal: AbortSignal): Promise<LinkEnd> {
-    const { clock, ca } = this.#ports;
+  /** What was read last serves where it can't be read now. */
+  async #tls(): Promise<LinkTls> {
+    try {
+      this.#lastTls = await this.#ports.tls();
+    } catch (error) {
+      this.#ports.log.warn("link.tls_unread", { control: this.url, why: messageOf(error) });
+    }
+    return this.#lastTls;
+  }
+
+  #connect(bearer: Secret, tls: LinkTls, signal: AbortSignal): Promise<LinkEnd> {
+    const { clock } = this.#ports;
     const { path, frameBytesMax } = this.#language;
     return new Promise((resolve) => {
       let refused = false;
@@ -134,7 +147,7 @@ export class DialledLink<In extends object, Out extends object> {
         handshakeTimeout: OPEN_MS_MAX,
         maxPayload: frameBytesMax,
         perMessageDeflate: false,
-        ...(ca === undefined ? {} : { ca }),
+        ...tls,
       });
       this.#socket = socket;
       // What this side ends is no news.

@@ -11,7 +11,7 @@ import { parseListen } from "../contract/listen-address.ts";
 import { resolveAgent, type AgentSettings } from "../contract/resolve-agent.ts";
 import { resolveControl, type ControlSettings } from "../contract/resolve-control.ts";
 import { ControlPlane } from "../control/control-plane.ts";
-import { messageOf } from "../kernel/errors.ts";
+import { messageOf, YardmasterError } from "../kernel/errors.ts";
 import type { LogFields, Logger } from "../kernel/log.ts";
 import { systemRandom } from "../kernel/random.ts";
 import type { Secret } from "../kernel/secret.ts";
@@ -51,6 +51,11 @@ export class LocalCluster {
     const { auth, dataDir, databaseUrl } = loaded.config;
     const log = new FarewellLog(options.log);
     const settings = { ...resolveControl(loaded.file.control, options.listen), catalogFile: options.catalogFile };
+    if (settings.tls !== null)
+      throw new YardmasterError(
+        "CONFIG_INVALID",
+        "control.tls is for `yardmaster control`: in `up` put a proxy that ends TLS before control.listen",
+      );
     const gateway = makeSessionKey("local-gateway", "gateway");
     const sessionKeys = [operator.key, gateway.key];
     const common = { clock: io.clock, log, version, metricsPublic: loaded.file.metrics.public };
@@ -91,7 +96,7 @@ export class LocalCluster {
 
   /** What the gateway in this process follows. */
   get feed(): FeedSettings {
-    return { name: null, controls: [this.#url], token: this.#gateway.secret, caFile: null };
+    return { name: null, controls: [this.#url], token: this.#gateway.secret, tls: { ca: null, cert: null, key: null } };
   }
 
   /** Keys of a changed configuration. Access is judged by the address that is open. */

@@ -29,7 +29,7 @@ export interface LinkEvents {
 }
 
 export interface LinkPorts
-  extends LinkEvents, Pick<DialPorts<ControlMessage, AgentMessage>, "clock" | "random" | "log" | "hello" | "ca"> {
+  extends LinkEvents, Pick<DialPorts<ControlMessage, AgentMessage>, "clock" | "random" | "log" | "hello" | "tls"> {
   /** What to show; null while it is another connection's turn to enrol. `refused`: what was shown last was not accepted. */
   readonly bearer: (link: ControlLink, refused: boolean) => Secret | null;
 }

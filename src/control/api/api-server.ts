@@ -1,4 +1,5 @@
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
+import type { Server as TlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { readCredential } from "../../access/credentials.ts";
 import type { KeyRing } from "../../access/key-ring.ts";
@@ -10,9 +11,10 @@ import type { Clock } from "../../kernel/clock.ts";
 import { hasErrorCode, messageOf, YardmasterError } from "../../kernel/errors.ts";
 import { requestIds } from "../../kernel/ids.ts";
 import type { Logger } from "../../kernel/log.ts";
-import { createServer } from "../../kernel/node-builtins.ts";
+import { createServer, loadHttps } from "../../kernel/node-builtins.ts";
 import { type Answer, refuse, Refusal, send } from "./answer.ts";
 import { API_TABLE, type ApiRoute, SCRAPERS } from "./routes.ts";
+import { isSameTls, type ServerTls } from "./server-tls.ts";
 
 export interface ApiRequest {
   readonly req: IncomingMessage;
@@ -31,10 +33,13 @@ export interface ApiServerPorts {
   readonly auth: () => AuthSettings;
   /** Whether the metrics need no key. */
   readonly metricsPublic: boolean;
+  /** Null: plain HTTP. */
+  readonly tls: ServerTls | null;
   readonly answer: (request: ApiRequest) => Promise<Answer>;
 }
 
 const CONNECTIONS_MAX = 2_048;
+const HANDSHAKE_MS = 10_000;
 const HEADERS_MS = 10_000;
 const REQUEST_MS = 60_000;
 const CHECK_MS = 1_000;
@@ -57,10 +62,12 @@ export class ApiServer {
   readonly server: Server;
   readonly #ports: ApiServerPorts;
   readonly #nextId = requestIds();
+  readonly #secure: TlsServer | null;
+  #tls: ServerTls | null;
 
   constructor(ports: ApiServerPorts) {
     this.#ports = ports;
-    this.server = createServer({
+    const options = {
       headersTimeout: HEADERS_MS,
       requestTimeout: REQUEST_MS,
       connectionsCheckingInterval: CHECK_MS,
@@ -68,11 +75,28 @@ export class ApiServer {
       requireHostHeader: false,
       insecureHTTPParser: false,
       noDelay: true,
-    });
+    };
+    this.#tls = ports.tls;
+    // Who is asked for a certificate is said by the path: browsers and `ctl` have keys alone.
+    const secure = {
+      handshakeTimeout: HANDSHAKE_MS,
+      requestCert: ports.tls?.ca !== undefined,
+      rejectUnauthorized: false,
+    };
+    this.#secure = ports.tls === null ? null : loadHttps().createServer({ ...options, ...secure, ...ports.tls });
+    this.server = this.#secure ?? createServer(options);
     // Node would cut the list short and go on; the header rules refuse instead.
     this.server.maxHeadersCount = 0;
     this.server.maxConnections = CONNECTIONS_MAX;
     this.server.on("request", (req, res) => this.#onRequest(req, res));
+  }
+
+  /** For connections that are made from now on. Whether clients are asked for a certificate stays as it was. False: nothing new. */
+  renewTls(tls: ServerTls): boolean {
+    if (this.#secure === null || (this.#tls !== null && isSameTls(this.#tls, tls))) return false;
+    this.#tls = tls;
+    this.#secure.setSecureContext(tls);
+    return true;
   }
 
   listen(address: ListenAddress): Promise<AddressInfo> {

@@ -21,8 +21,11 @@ export type UpgradeHandlers = Readonly<Record<string, (upgrade: Upgrade) => void
 
 const OTHER_VERSION = /^\/(?:agent|gateway)\/v[0-9]{1,4}$/;
 
-/** The only requests that may leave HTTP: exact paths, with one credential at most, framed as any other request must be. */
-export function serveUpgrades(server: Server, handlers: UpgradeHandlers): void {
+/**
+ * The only requests that may leave HTTP: exact paths, with one credential at most, framed as any other request must be.
+ * `vouched`: only with a certificate that the server's authorities vouch for.
+ */
+export function serveUpgrades(server: Server, handlers: UpgradeHandlers, vouched: boolean): void {
   server.on("upgrade", (req: IncomingMessage, socket: Duplex, head: Buffer) => {
     // A peer that breaks off while it is answered is no fault of this process.
     socket.on("error", () => socket.destroy());
@@ -37,6 +40,8 @@ export function serveUpgrades(server: Server, handlers: UpgradeHandlers): void {
         : "nothing here speaks another protocol";
       return refuseUpgrade(socket, "ROUTE_UNKNOWN", why);
     }
+    if (vouched && !("authorized" in socket && socket.authorized === true))
+      return refuseUpgrade(socket, "FORBIDDEN", "agents and gateways have to show a certificate here");
     const credential = readCredential(req.rawHeaders, req.url ?? "");
     if (credential.kind === "bad") return refuseUpgrade(socket, "BAD_REQUEST", credential.why);
     return handler({ req, socket, head, credential: credential.kind === "none" ? null : new Secret(credential.value) });

@@ -28,7 +28,7 @@ async function feedWorld(): Promise<World> {
     enrolled: () => Promise.resolve([]),
     onNews: () => {},
   });
-  serveUpgrades(server, { "/gateway/v1": (upgrade) => feed.upgrade(upgrade) });
+  serveUpgrades(server, { "/gateway/v1": (upgrade) => feed.upgrade(upgrade) }, false);
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo;
   return {

@@ -14,7 +14,7 @@ import {
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
-import { readCa } from "../../link/read-ca.ts";
+import { type LinkTls, readLinkTls } from "../../link/link-tls.ts";
 import type { Random } from "../../kernel/random.ts";
 import { feedPath, loadFeed, saveFeed } from "./feed-file.ts";
 import { FeedLink, type FeedStanding } from "./feed-link.ts";
@@ -75,14 +75,14 @@ export class FeedClient {
   #saved: FeedState | null;
   #runs: readonly Promise<void>[] = [];
 
-  /** Throws CONFIG_INVALID when `gateway.ca_file` can't be read. */
+  /** Throws CONFIG_INVALID when a file of a certificate can't be read. */
   static async open(ports: FeedPorts): Promise<FeedClient> {
-    const { caFile } = ports.settings;
-    const ca = caFile === null ? undefined : await readCa(caFile, "gateway.ca_file");
-    return new FeedClient(ports, await loadFeed(feedPath(ports.dataDir), ports.log), ca);
+    const tls = (): Promise<LinkTls> => readLinkTls(ports.settings.tls, "gateway");
+    await tls();
+    return new FeedClient(ports, await loadFeed(feedPath(ports.dataDir), ports.log), tls);
   }
 
-  private constructor(ports: FeedPorts, state: FeedState | null, ca: string | undefined) {
+  private constructor(ports: FeedPorts, state: FeedState | null, tls: () => Promise<LinkTls>) {
     const { settings, clock, random, log } = ports;
     this.#ports = ports;
     this.#path = feedPath(ports.dataDir);
@@ -102,7 +102,7 @@ export class FeedClient {
           clock,
           random,
           log,
-          ca,
+          tls,
           bearer,
           hello: () => this.#hello(),
           onWelcome: (link, message) => this.#welcome(link, message),
