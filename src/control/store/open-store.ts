@@ -49,6 +49,7 @@ async function openFile(path: string, clock: Clock, log: Logger): Promise<Opened
     const store = await ControlStore.open(driver);
     // Every document is read once, so that a damaged one is refused now and not when it is needed.
     await Promise.all([store.load(), store.catalog()]);
+    await driver.keepMark(store.clusterId);
     const held = holdAlone(`${path}.lock`);
     const backups = new Backups(driver, clock, log);
     const close = async (): Promise<void> => {

@@ -10,7 +10,7 @@ import {
   StoreFault,
   type TransactionOutcome,
 } from "./sql-driver.ts";
-import { backupOf } from "./sqlite-file.ts";
+import { backupOf, markerOf } from "./sqlite-file.ts";
 import type { SqliteReply, SqliteRequest, SqliteWorkerData } from "./sqlite-messages.ts";
 
 export interface SqliteOptions {
@@ -154,6 +154,13 @@ export class SqliteDriver implements SqlDriver {
   async backup(): Promise<void> {
     const reply = await this.#main.ask({ kind: "backup", path: backupOf(this.#path) }, BACKUP_MS_MAX);
     if (reply.kind === "failed") throw new StoreFault(`the backup failed: ${reply.why}`, { applied: "no" });
+  }
+
+  /** From now on a database that has lost what was told as done is known by its marker. */
+  async keepMark(clusterId: string): Promise<void> {
+    const reply = await this.#main.ask({ kind: "mark", clusterId }, this.#limitMs);
+    if (reply.kind === "failed")
+      throw new StoreFault(`${markerOf(this.#path)} can't be kept: ${reply.why}`, { applied: "no" });
   }
 
   async close(): Promise<void> {

@@ -144,27 +144,75 @@ test("a file that was cut at any length, emptied or removed is refused, never ma
   assert.ok(!existsSync(join(gone, "control.db")));
 });
 
-test("the side file that a crash leaves may be lost: what was merged is there, whole [80.P9]", async () => {
+/** What lies on the disk after a crash, with a node and a catalog that were told as done. */
+async function crashed(): Promise<string> {
   const dir = await freshDir();
-  const first = await open(dir);
-  const term = await lead(first.store, "me");
-  await first.store.commit(term, [{ kind: "node", id: "n", doc: aNodeDoc("n") }], []);
-  const crashed = await freshDir();
-  await cp(dir, crashed, { recursive: true });
-  await first.close();
-  await rm(join(crashed, "control.db-wal"));
-  await rm(join(crashed, "control.db-shm"));
-  await rm(join(crashed, "control.db.lock"));
-  const outcome = await open(crashed).then(
-    async ({ store, close }) => {
-      const { nodes } = await store.load();
-      await close();
-      return nodes.length;
-    },
-    (error: unknown) => error,
-  );
-  // Nothing of the side file was merged yet, or all of it.
-  assert.ok(outcome === 0 || outcome === 1, String(outcome));
+  const { store, close } = await open(dir);
+  const term = await lead(store, "me");
+  await store.commit(term, [{ kind: "node", id: "n", doc: aNodeDoc("n") }], []);
+  await store.saveCatalog({ base: 0, author: "ana", origin: "api", text: "models: []\n" }, () => told("first"));
+  const left = await freshDir();
+  await cp(dir, left, { recursive: true });
+  await close();
+  return left;
+}
+
+const flipAt =
+  (part: number) =>
+  async (wal: string): Promise<void> => {
+    const bytes = await readFile(wal);
+    const at = Math.floor(bytes.length * part);
+    bytes[at] = (bytes[at] ?? 0) ^ 255;
+    await writeFile(wal, bytes);
+  };
+
+const SIDE_FILE_HARM: readonly { readonly name: string; readonly harm: (wal: string) => Promise<void> }[] = [
+  { name: "removed", harm: (wal) => rm(wal) },
+  { name: "cut in half", harm: async (wal) => truncate(wal, Math.floor((await stat(wal)).size / 2)) },
+  { name: "emptied", harm: (wal) => truncate(wal, 0) },
+  { name: "flipped near its beginning", harm: flipAt(0.05) },
+  { name: "flipped in the middle", harm: flipAt(0.5) },
+];
+
+for (const { name, harm } of SIDE_FILE_HARM)
+  test(`a side file that a crash left, ${name}, is told at the start by what is missing, and nothing is made anew [80.P9]`, async () => {
+    const dir = await crashed();
+    const whole = await freshDir();
+    await cp(dir, whole, { recursive: true });
+    const wal = join(dir, "control.db-wal");
+    await harm(wal);
+    const before = await Promise.all([wal, join(dir, "control.db")].map((path) => readFile(path).catch(() => null)));
+    await assert.rejects(open(dir), { code: "STORE_REFUSED", message: /commits are missing.*side file.*cp '/ });
+    const left = await Promise.all([wal, join(dir, "control.db")].map((path) => readFile(path).catch(() => null)));
+    assert.deepEqual(left[1], before[1]);
+    if (before[0] !== null) assert.deepEqual(left[0], before[0], "what may still be read out of it is left");
+
+    const { store, close } = await open(whole);
+    assert.deepEqual([(await store.load()).nodes.length, await store.catalogRevision()], [1, 1], "unhurt, it is whole");
+    await close();
+  });
+
+test("a database that lost everything but its file is known by its marker [80.P9]", async () => {
+  const { dir, path } = await filled();
+  const empty = await freshDir();
+  await (await openSqlite({ path: join(empty, "control.db"), clock: systemClock })).close();
+  await copyFile(join(empty, "control.db"), path);
+  await assert.rejects(open(dir), { code: "STORE_REFUSED", message: /is empty, and it was cluster/ });
+  const other = await filled();
+  await copyFile(other.path, path);
+  await assert.rejects(open(dir), { code: "STORE_REFUSED", message: /of another cluster/ });
+});
+
+test("a database without its marker is taken for an old copy, under which nothing is stopped [80.P9]", async () => {
+  const { dir, path, state } = await filled();
+  await writeFile(markerOf(path), "hello\n");
+  const { store, close } = await open(dir);
+  assert.deepEqual(await store.load(), { ...state, cluster: { ...state.cluster, restoredAbove: 1 } });
+  await close();
+  // From then on it has one.
+  const again = await open(dir);
+  assert.equal((await again.store.load()).cluster.restoredAbove, 1);
+  await again.close();
 });
 
 test("the command that a refusal names brings the last backup back [80.P9 80.P7]", async () => {

@@ -6,6 +6,8 @@ export type SqliteRequest =
   | { readonly kind: "transaction"; readonly id: number; readonly steps: readonly Step[] }
   /** A consistent copy of the whole database, put in place of `path` in one step. */
   | { readonly kind: "backup"; readonly id: number; readonly path: string }
+  /** From now on the file's marker follows what is committed. */
+  | { readonly kind: "mark"; readonly id: number; readonly clusterId: string }
   | { readonly kind: "close"; readonly id: number };
 
 export type SqliteReply =

@@ -3,9 +3,10 @@ import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { parentPort, workerData } from "node:worker_threads";
 import { assertNever } from "../../kernel/assert-never.ts";
 import { messageOf } from "../../kernel/errors.ts";
+import { COMMITS, MarkWriter, readMark } from "./commit-mark.ts";
 import { markCopy } from "./mark-copy.ts";
 import type { SqlRow, Statement, Step, TransactionOutcome } from "./sql-driver.ts";
-import { openSqliteFile, sqliteCode } from "./sqlite-file.ts";
+import { markerOf, openSqliteFile, sqliteCode } from "./sqlite-file.ts";
 import type { SqliteReply, SqliteRequest, SqliteWorkerData } from "./sqlite-messages.ts";
 
 /** A thread that owns one connection to the database file: a lock or a slow disk blocks it and nothing else. */
@@ -16,6 +17,7 @@ const data = workerData as SqliteWorkerData;
 const SQLITE_CONSTRAINT = 19;
 const PREPARED_MAX = 64;
 const prepared = new Map<string, StatementSync>();
+let mark: MarkWriter | undefined;
 
 function prepare(db: DatabaseSync, text: string): StatementSync {
   let statement = prepared.get(text);
@@ -44,12 +46,34 @@ function transaction(db: DatabaseSync, steps: readonly Step[]): TransactionOutco
       }
       rows.push(found);
     }
+    const commits = mark === undefined ? 0 : countCommit(db);
     db.exec("COMMIT");
+    mark?.note(commits);
     return { kind: "committed", rows };
   } catch (error) {
     if (db.isTransaction) db.exec("ROLLBACK");
     throw error;
   }
+}
+
+function countCommit(db: DatabaseSync): number {
+  const text = "UPDATE ym_counters SET value = value + 1 WHERE name = $1 RETURNING value";
+  return Number(run(db, { text, values: [COMMITS] })[0]?.["value"]);
+}
+
+function beginMark(db: DatabaseSync, path: string, clusterId: string): void {
+  const known = readMark(path)?.commits;
+  const text = "SELECT value FROM ym_counters WHERE name = $1";
+  const counted = Number(run(db, { text, values: [COMMITS] })[0]?.["value"] ?? 0);
+  // It was counted before, and what was told as done is not known: it came here without its marker.
+  if (known === undefined && counted > 0) markCopy(db);
+  db.prepare(
+    "INSERT INTO ym_counters (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = max(value, $2)",
+  ).run({ $1: COMMITS, $2: known ?? 0 });
+  const commits = countCommit(db);
+  // Into the file itself: what is lost with the side file from now on is told by the count.
+  db.prepare("PRAGMA wal_checkpoint(TRUNCATE)").all();
+  mark = new MarkWriter(path, { clusterId, commits });
 }
 
 function backup(db: DatabaseSync, path: string): void {
@@ -78,7 +102,11 @@ function handle(db: DatabaseSync, request: SqliteRequest): SqliteReply {
       case "backup":
         backup(db, request.path);
         return { kind: "done", id };
+      case "mark":
+        beginMark(db, markerOf(data.path), request.clusterId);
+        return { kind: "done", id };
       case "close":
+        mark?.close();
         prepared.clear();
         db.close();
         return { kind: "done", id };
