@@ -113,6 +113,7 @@ function fleet(size: Size): {
         gpuUuids: [uuid],
         gpuUsedMib: { [uuid]: REPLICA_MIB },
         hostUsedMib: null,
+        fetch: null,
         failure: null,
         blockedBy: null,
         adopted: false,
@@ -155,6 +156,7 @@ function fleet(size: Size): {
       memoryFreeMib: 1_000_000,
       diskFreeMib: 1_000_000,
       weights: [],
+      leftovers: [],
       engines: ["vllm"],
       commands: [],
       gpus,
@@ -171,7 +173,7 @@ function fleet(size: Size): {
       cordoned: false,
       bootId: "boot",
       labels: {},
-      lastReport: { ...report, shards: [], weights: [] },
+      lastReport: { ...report, shards: [], weights: [], leftovers: [] },
       enrolledAt: "2026-01-01T00:00:00.000Z",
     });
   }

@@ -1,4 +1,5 @@
 import { resolve } from "node:path";
+import { CACHE_ENTRIES_MAX } from "../contract/agent-link.ts";
 import type { NodeReport } from "../contract/fleet.ts";
 import type { AgentSettings } from "../contract/resolve-agent.ts";
 import { DEFAULT_PROGRAMS } from "../decide/agent/launch/plan-launch.ts";
@@ -23,6 +24,7 @@ import { ownGroupFolder } from "./system/control-group.ts";
 import { LinuxProcesses } from "./system/linux-processes.ts";
 import { systemMemoryDeaths, type MemoryDeaths } from "./system/memory-deaths.ts";
 import { readBootId, readCores, readDiskFreeMib, readMemory } from "./system/node-facts.ts";
+import { WeightsCache } from "./weights/weights-cache.ts";
 
 /**
  * One node of the cluster: knows its hardware, runs its engines, and tells every control plane about both.
@@ -61,6 +63,7 @@ export class Agent {
   readonly #bootId: string;
   readonly #programs: EnginePrograms;
   readonly #weightsDir: string;
+  readonly #weights: WeightsCache;
   readonly #gpus: GpuWatch;
   readonly #runner: ToolRunner;
   readonly #shards: Shards;
@@ -86,7 +89,8 @@ export class Agent {
       const state = await AgentState.load(options.folder, bootId);
       const tls = (): Promise<LinkTls> => readLinkTls(options.settings.tls, "agent");
       await tls();
-      const agent = new Agent(options, { state, bootId, lock, processes, tls });
+      const weights = await openWeights(options, bootId, () => agent.#shards.weightsChanged());
+      const agent: Agent = new Agent(options, { state, bootId, lock, processes, tls, weights });
       const firstReading = agent.#gpus.readOnce();
       await agent.#shards.adopt();
       // Engines are found at once, whatever the cards do; a tool that takes longer leaves its cards unknown for so long.
@@ -107,6 +111,7 @@ export class Agent {
       lock: AsyncDisposable;
       processes: LinuxProcesses;
       tls: () => Promise<LinkTls>;
+      weights: WeightsCache;
     },
   ) {
     const { settings, clock, log, env } = options;
@@ -116,6 +121,7 @@ export class Agent {
     this.#bootId = bootId;
     this.#programs = resolvePrograms({ ...DEFAULT_PROGRAMS, ...settings.programs, sim: options.self }, process.cwd());
     this.#weightsDir = resolve(settings.weightsDir);
+    this.#weights = made.weights;
     this.#lock = made.lock;
     this.#runner = new ToolRunner(clock, toolEnv(env));
     this.#gpus = new GpuWatch({
@@ -139,6 +145,7 @@ export class Agent {
       agentEnv: env,
       host: settings.address,
       weightsDir: this.#weightsDir,
+      weights: this.#weights,
       groupFolder: ownGroupFolder(),
       programs: this.#programs,
       commands: settings.commands,
@@ -203,8 +210,9 @@ export class Agent {
       fabric: settings.fabric ?? this.#gpus.fabric,
       cores: readCores(),
       ...readMemory(),
-      diskFreeMib: await readDiskFreeMib(this.#weightsDir),
-      weights: [],
+      diskFreeMib: await readDiskFreeMib(this.#weightsDir, settings.weights.reserve),
+      weights: this.#weights.held.slice(0, CACHE_ENTRIES_MAX),
+      leftovers: [],
       engines: settings.commands.length > 0 ? [...engines, "command"] : engines,
       commands: settings.commands,
       gpus,
@@ -230,6 +238,7 @@ export class Agent {
     this.#stop.abort(new Error("the agent stops"));
     this.#runner.close();
     await Promise.allSettled(this.#loops);
+    await this.#weights.close();
     await this.#desk.settled();
     await this.#state.settled();
     await this.#links.settled();
@@ -239,6 +248,23 @@ export class Agent {
   #tellFailure(op: string, error: unknown): void {
     this.#options.log.error(op, { message: messageOf(error) });
   }
+}
+
+async function openWeights(options: AgentOptions, bootId: string, onChange: () => void): Promise<WeightsCache> {
+  const { clock, random, log, env, folder, settings } = options;
+  const { ca } = await readLinkTls({ ca: settings.weights.caFile, cert: null, key: null }, "agent.weights");
+  return WeightsCache.open({
+    clock,
+    random,
+    log,
+    settings: settings.weights,
+    env,
+    folder: resolve(settings.weightsDir),
+    stateFolder: resolve(folder, "weights"),
+    bootId,
+    ca,
+    onChange,
+  });
 }
 
 /** The tools get nothing of the agent's environment but where to find programs and the driver's libraries. */

@@ -1,4 +1,5 @@
 import type { FieldPath } from "../contract/schema-fields.ts";
+import { parseSource } from "../decide/weights/source.ts";
 import { valueAt } from "./describe-issue.ts";
 import { listAt, mistake, numberAt, textAt, warning } from "./finding.ts";
 import type { Finding } from "./finding.ts";
@@ -112,8 +113,7 @@ function checkProfile(profile: unknown, path: FieldPath, nodes: number | null): 
   ];
 }
 
-const SCHEMES: readonly string[] = ["hf", "https", "file", "s3"];
-const NOT_YET: readonly string[] = ["hf", "https", "s3"];
+const SCHEMES: readonly string[] = ["hf", "https", "http", "file", "s3"];
 
 function checkSource(profile: unknown, path: FieldPath): Finding[] {
   const source = textAt(profile, ["source"]);
@@ -125,14 +125,14 @@ function checkSource(profile: unknown, path: FieldPath): Finding[] {
       ? [mistake(at, "leaves the folder that it is looked for in", "write the path without `..`")]
       : [];
   if (!SCHEMES.includes(scheme))
-    return [mistake(at, `the scheme is not known: ${scheme}`, `use a path, or one of ${SCHEMES.join(", ")}`)];
+    return [mistake(at, `the scheme is not known: ${scheme}`, `use a path, or one of hf, https, file, s3`)];
   if (scheme === "file" && !/^file:\/\/\//i.test(source))
     return [mistake(at, "names a host", "write file:///PATH with three slashes")];
   if (/^[a-z0-9+.-]+:\/\/[^/?#]*:[^/?#]*@/i.test(source) || (scheme === "https" && /^https:\/\/[^/?#]*@/i.test(source)))
     return [mistake(at, "holds a password: everybody who may read the catalog could read it")];
-  return NOT_YET.includes(scheme)
-    ? [warning(at, `${scheme}:// can't be fetched in this version: replicas of this profile will fail to start`)]
-    : [];
+  // The node's own reading is the one that counts; here it finds what no node could fetch.
+  const parsed = parseSource(source, "/");
+  return parsed.kind === "unavailable" ? [mistake(at, `can't be fetched: ${parsed.why}`)] : [];
 }
 
 /** What Yardmaster sets itself on every engine: another value would make the replica unreachable, or open it to others. */

@@ -54,7 +54,7 @@ test("a complete catalog is taken, and what this version does not act upon is to
   assert.equal(loaded.data.models.length, 2);
   assert.deepEqual(
     loaded.warnings.map((line) => line.split(": ", 2).join(": ")),
-    ["catalog.yaml:7:16: models[0].autoscale", "catalog.yaml:11:17: models[0].profiles[0].source"],
+    ["catalog.yaml:7:16: models[0].autoscale"],
   );
 });
 
@@ -172,6 +172,10 @@ const mistakes: readonly { readonly name: string; readonly text: string; readonl
     "file://host/m",
     "s3://user:secret@bucket/m",
     "https://token@host/m",
+    "hf://model",
+    "hf://org/model@../x",
+    "s3://bucket",
+    "s3://Bucket_1/m",
   ].map((source) => ({
     name: `the source ${source}`,
     text: withProfile({ engine: "sim", source }),

@@ -60,6 +60,9 @@ export const gpuReport: z.ZodType<GpuReport> = z.object({
   healthWhy: text(1_024).nullable(),
 });
 
+/** Weights, and other things in a cache, that one report tells of. */
+export const CACHE_ENTRIES_MAX = 2_000;
+
 export const LOG_LINE_CHARS_MAX = 1_024;
 export const LOG_LINES_MAX = 1_000;
 export const shardFailure: z.ZodType<ShardFailure> = z.object({
@@ -83,6 +86,7 @@ const shardReport = z.object({
   gpuUuids: z.array(id).max(64),
   gpuUsedMib: z.record(id, z.number().min(0)).nullable(),
   hostUsedMib: mib,
+  fetch: z.object({ bytes: count, totalBytes: count.nullable(), bytesPerS: mib, leftS: mib }).nullable().default(null),
   failure: shardFailure.nullable(),
   blockedBy: text(1_024).nullable(),
   adopted: z.boolean(),
@@ -100,7 +104,13 @@ const nodeReport: z.ZodType<NodeReport> = z.object({
   memoryMib: z.number().min(0),
   memoryFreeMib: mib,
   diskFreeMib: mib,
-  weights: z.array(z.object({ name: text(256), bytes: count })).max(100_000),
+  weights: z
+    .array(z.object({ name: text(256), bytes: count, inUse: z.boolean().default(true) }))
+    .max(CACHE_ENTRIES_MAX),
+  leftovers: z
+    .array(z.object({ name: text(256), bytes: count.nullable(), kind: z.enum(["partial", "foreign"]) }))
+    .max(CACHE_ENTRIES_MAX)
+    .default([]),
   engines: z.array(z.enum(REPLICA_ENGINES)).max(16),
   commands: z.array(text(4_096)).max(1_000),
   gpus: z.array(gpuReport).max(GPUS_MAX),

@@ -32,6 +32,71 @@ export function parsePortRange(value: string): { readonly first: number; readonl
 export const USUAL_CONTROL = "ws://127.0.0.1:8300";
 export const USUAL_WEIGHTS_DIR = "data/weights";
 
+const ORIGIN = /^https?:\/\/[A-Za-z0-9[\]:.-]{1,260}$/;
+const HOST_PORT = /^[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?(?::[1-9]\d{0,4})?$/;
+const variable = z.string().regex(VARIABLE);
+const server = text
+  .regex(ORIGIN, "use https://HOST or https://HOST:PORT, without a path")
+  .refine((value) => isSafeServer(value), "use https:// elsewhere than on loopback");
+const hostPort = z.string().regex(HOST_PORT, "use HOST or HOST:PORT in lower case");
+
+/** Credentials are sent there. */
+function isSafeServer(value: string): boolean {
+  const url = URL.parse(value);
+  return url?.protocol === "https:" || isLoopback(url?.hostname.replace(/^\[|\]$/g, "") ?? "");
+}
+
+/** How weights are fetched. */
+const weightsSection = z.strictObject({
+  parallel: z.int().min(1).max(32).default(2).describe("Models that are fetched at once; the others wait."),
+  connections: z.int().min(1).max(64).default(8).describe("Files that are fetched at once, over all models."),
+  reserve: z
+    .number()
+    .min(0)
+    .max(0.9)
+    .default(0.1)
+    .describe("Part of the disk that downloads leave free; placement counts it as used."),
+  ca_file: text.optional().describe("Certificates that servers of weights are checked against, over the system's."),
+  redirect_to: z
+    .array(hostPort)
+    .max(100)
+    .default([])
+    .describe(
+      "Hosts that servers may redirect to though their addresses are not public. Public ones need no entry; credentials never go along.",
+    ),
+  token_envs: z
+    .record(hostPort, variable)
+    .default({})
+    .describe("By host of `https://` sources, the environment variable with the bearer token for it."),
+  hub: z
+    .strictObject({
+      endpoint: server.default("https://huggingface.co").describe("Where `hf://` sources are fetched from."),
+      token_env: variable.default("HF_TOKEN").describe("Environment variable with the hub's token, if it needs one."),
+    })
+    .prefault({})
+    .describe("The model hub."),
+  s3: z
+    .strictObject({
+      endpoint: server
+        .optional()
+        .describe(
+          "An S3-compatible server; buckets are part of the path there. Absent: AWS, by the bucket's own host.",
+        ),
+      region: z
+        .string()
+        .regex(/^[a-z0-9-]{1,64}$/)
+        .default("us-east-1")
+        .describe("The region of the buckets."),
+      key_id_env: variable.default("AWS_ACCESS_KEY_ID").describe("Environment variable with the access key's id."),
+      secret_env: variable.default("AWS_SECRET_ACCESS_KEY").describe("Environment variable with the secret key."),
+      session_env: variable
+        .default("AWS_SESSION_TOKEN")
+        .describe("Environment variable with the session token of temporary credentials."),
+    })
+    .prefault({})
+    .describe("Where `s3://` sources are fetched from. Without a key requests are not signed."),
+});
+
 export const agentSection = z.strictObject({
   name: z
     .string()
@@ -80,7 +145,8 @@ export const agentSection = z.strictObject({
   amd_smi: text.optional().describe("What to ask for AMD cards. Absent: `amd-smi` on the path, if it is there."),
   weights_dir: text
     .default(USUAL_WEIGHTS_DIR)
-    .describe("Folder of the weights; relative sources are looked for in it."),
+    .describe("Folder of the weights; relative sources are looked for in it, and fetched ones are kept there."),
+  weights: weightsSection.prefault({}).describe("How weights are fetched."),
   engine_ports: z
     .string()
     .refine((value) => parsePortRange(value) !== null, "use FIRST-LAST, such as 18000-18999")

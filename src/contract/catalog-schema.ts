@@ -29,7 +29,7 @@ export const profileEntry = z.strictObject({
     .min(1)
     .optional()
     .describe(
-      "Where the weights are: a path on the node, or a `file://`, `hf://`, `https://` or `s3://` URL. Only paths and `file://` can be started in this version.",
+      "Where the weights are: a path on the node, or `file:///PATH`, `hf://ORGANISATION/MODEL@REVISION` (with `/FILE` for one file), `https://…` (one file) or `s3://BUCKET/KEY` (with a slash at the end all below it). All but paths are fetched into the node's cache.",
     ),
   sha256: z
     .string()

@@ -51,6 +51,31 @@ export interface ShardFailure {
   readonly lastLines: readonly string[];
 }
 
+export interface HeldWeights {
+  /** A hash of the source, with its revision. */
+  readonly name: string;
+  readonly bytes: number;
+  /** An engine of this node has been given it, or is about to. */
+  readonly inUse: boolean;
+}
+
+export interface FetchReport {
+  readonly bytes: number;
+  /** Null until the server has told. */
+  readonly totalBytes: number | null;
+  readonly bytesPerS: number | null;
+  /** Seconds that are left at this pace. */
+  readonly leftS: number | null;
+}
+
+/** Something in a node's cache of weights that no engine can use as it is. */
+export interface CacheLeftover {
+  readonly name: string;
+  readonly bytes: number | null;
+  /** "partial": a download that has not ended. "foreign": the node did not put it there, and never touches it. */
+  readonly kind: "partial" | "foreign";
+}
+
 /**
  * One engine process of a replica on one node. "failed" and "stopped" say that its whole process group is gone and that its
  * GPU memory was seen free.
@@ -72,6 +97,8 @@ export interface ShardReport {
   /** Measured, by GPU uuid. */
   readonly gpuUsedMib: Readonly<Record<string, number>> | null;
   readonly hostUsedMib: number | null;
+  /** How far its weights have come; null while nothing is fetched for it. */
+  readonly fetch: FetchReport | null;
   readonly failure: ShardFailure | null;
   /** What stands in the way of its start, such as a foreign process on the card. */
   readonly blockedBy: string | null;
@@ -94,7 +121,9 @@ export interface NodeReport {
   readonly memoryFreeMib: number | null;
   /** On the disk of the weights folder. */
   readonly diskFreeMib: number | null;
-  readonly weights: readonly { readonly name: string; readonly bytes: number }[];
+  /** What its cache holds whole and checked. */
+  readonly weights: readonly HeldWeights[];
+  readonly leftovers: readonly CacheLeftover[];
   readonly engines: readonly ReplicaEngine[];
   /** Programs that `command` profiles may start here. */
   readonly commands: readonly string[];

@@ -28,9 +28,30 @@ export interface AgentSettings {
   readonly nvidiaSmi: string | null;
   readonly amdSmi: string | null;
   readonly weightsDir: string;
+  readonly weights: WeightsSettings;
   readonly enginePorts: { readonly first: number; readonly last: number };
   readonly commands: readonly string[];
   readonly programs: Readonly<Partial<Record<ReplicaEngine, readonly string[]>>>;
+}
+
+/** How weights are fetched. Variables of the environment are named, not read. */
+export interface WeightsSettings {
+  readonly parallel: number;
+  readonly connections: number;
+  /** 0 to 1. */
+  readonly reserve: number;
+  readonly caFile: string | null;
+  readonly redirectTo: readonly string[];
+  readonly tokenEnvs: Readonly<Record<string, string>>;
+  readonly hub: { readonly endpoint: string; readonly tokenEnv: string };
+  readonly s3: {
+    /** Null: AWS. */
+    readonly endpoint: string | null;
+    readonly region: string;
+    readonly keyIdEnv: string;
+    readonly secretEnv: string;
+    readonly sessionEnv: string;
+  };
 }
 
 /** What the command line says over the file. */
@@ -59,6 +80,7 @@ export function resolveAgent(
     nvidiaSmi: file.nvidia_smi ?? null,
     amdSmi: file.amd_smi ?? null,
     weightsDir: file.weights_dir,
+    weights: resolveWeights(file.weights),
     enginePorts: ports,
     commands: file.commands,
     programs: {
@@ -66,6 +88,26 @@ export function resolveAgent(
       ...(sglang === undefined ? {} : { sglang }),
       ...(tei === undefined ? {} : { tei }),
       ...(llamaCpp === undefined ? {} : { "llama.cpp": llamaCpp }),
+    },
+  };
+}
+
+function resolveWeights(file: AgentSection["weights"]): WeightsSettings {
+  const { hub, s3 } = file;
+  return {
+    parallel: file.parallel,
+    connections: file.connections,
+    reserve: file.reserve,
+    caFile: file.ca_file ?? null,
+    redirectTo: file.redirect_to,
+    tokenEnvs: file.token_envs,
+    hub: { endpoint: hub.endpoint, tokenEnv: hub.token_env },
+    s3: {
+      endpoint: s3.endpoint ?? null,
+      region: s3.region,
+      keyIdEnv: s3.key_id_env,
+      secretEnv: s3.secret_env,
+      sessionEnv: s3.session_env,
     },
   };
 }

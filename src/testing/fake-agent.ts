@@ -145,6 +145,7 @@ export class FakeAgent {
             gpuUuids: verb.gpuUuids,
             gpuUsedMib: null,
             hostUsedMib: null,
+            fetch: null,
             failure: null,
             blockedBy: null,
             adopted: false,

@@ -59,7 +59,7 @@ export class PassWorld {
   addNode(id: string, part: Partial<NodeReport> = {}): void {
     const report = aNodeReport(id, part);
     this.nodes.set(id, { state: "ready", report, seq: 1 });
-    this.nodeDocs.set(id, aNodeDoc(id, { lastReport: { ...report, shards: [], weights: [] } }));
+    this.nodeDocs.set(id, aNodeDoc(id, { lastReport: { ...report, shards: [], weights: [], leftovers: [] } }));
   }
 
   apply(models: readonly Model[]): void {

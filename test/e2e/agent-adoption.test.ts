@@ -3,29 +3,18 @@ import { readdirSync, readFileSync } from "node:fs";
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { stringify } from "yaml";
 import { systemClock } from "../../src/kernel/clock.ts";
 import { aStart } from "../../src/testing/a-start.ts";
 import type { FakeControlPlane } from "../../src/testing/fake-control-plane.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
-import { runProgram, type RunningProgram } from "./support/program.ts";
-import { agentWorld, ENGINE_KEY, TOKEN, untilLed, type AgentWorld } from "./support/test-agent.ts";
+import { agentProcess } from "./support/agent-process.ts";
+import { runProgram } from "./support/program.ts";
+import { agentWorld, ENGINE_KEY, TOKEN, untilLed } from "./support/test-agent.ts";
 import { listeningOf } from "./support/yardmaster-process.ts";
 
 const STARTED_MS = 60_000;
 const ADOPTED_MS_MAX = 10_000;
 const STOPPED_MS = 6_000;
-
-async function agentProcess(world: AgentWorld, flags: readonly string[] = []): Promise<RunningProgram> {
-  const config = join(world.folder, "yardmaster.yaml");
-  await writeFile(config, stringify({ data_dir: join(world.folder, "data"), agent: world.section }), { mode: 0o600 });
-  const program = runProgram(["agent", "--config", config, "--log-format", "json", ...flags], {
-    cwd: world.folder,
-    env: { YARDMASTER_TOKEN: TOKEN, HOME: world.folder },
-  });
-  await program.said(/^yardmaster agent ready name=node-a control=ws:\S+ address=127\.0\.0\.1 version=\S+$/m);
-  return program;
-}
 
 const slowSim = aStart({
   engineKey: ENGINE_KEY,

@@ -1,10 +1,10 @@
 import { access } from "node:fs/promises";
 import { join } from "node:path";
-import type { ShardFailure, ShardReport } from "../../contract/fleet.ts";
+import type { FetchReport, ShardFailure, ShardReport } from "../../contract/fleet.ts";
+import { weightsName } from "../../contract/resolve-catalog.ts";
 import { judgeFreed, judgeRoom, ownMemory, type CardsView } from "../../decide/agent/card-memory.ts";
 import { judgeDeath, refusedStart } from "../../decide/agent/judge-death.ts";
-import type { Launch } from "../../decide/agent/launch/launch-plan.ts";
-import { placeOfWeights, type WeightsPlace } from "../../decide/agent/launch/source.ts";
+import type { Launch, LaunchPlan } from "../../decide/agent/launch/launch-plan.ts";
 import type { ProcessEntry } from "../../decide/agent/process-tree.ts";
 import {
   adoptedLife,
@@ -17,6 +17,8 @@ import {
   type ShardLife,
   type ShardSigns,
 } from "../../decide/agent/shard-life.ts";
+import { isCacheName } from "../../decide/weights/holding.ts";
+import { type FetchedSource, parseSource, type WeightsSource } from "../../decide/weights/source.ts";
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import { Secret } from "../../kernel/secret.ts";
@@ -24,6 +26,7 @@ import type { GpuWatch } from "../gpu/gpu-watch.ts";
 import type { AgentState } from "../state/agent-state.ts";
 import type { ShardRecord } from "../state/shard-record.ts";
 import { ControlGroup } from "../system/control-group.ts";
+import type { WeightsCache } from "../weights/weights-cache.ts";
 import { EngineChecks } from "./engine-checks.ts";
 import { EngineLog } from "./engine-log.ts";
 import { EngineProcess, type ProcessPorts } from "./engine-process.ts";
@@ -49,6 +52,7 @@ export interface RunnerPorts extends ProcessPorts {
   /** Where engines listen. */
   readonly host: string;
   readonly weightsDir: string;
+  readonly weights: WeightsCache;
   /** Parent of the engines' control groups; null where none can be made. */
   readonly groupFolder: string | null;
   /** Something may have changed: look soon. */
@@ -63,30 +67,43 @@ export interface Neighbours {
 
 export class ShardRunner {
   readonly #ports: RunnerPorts;
-  readonly #launch: Launch | null;
+  #launch: Launch | null;
+  readonly #planWith: (weights: string) => LaunchPlan;
   readonly #log: EngineLog;
-  readonly #weights: WeightsPlace;
+  readonly #source: WeightsSource;
   readonly #adopted: boolean;
   #record: ShardRecord;
   #life: ShardLife;
   #process: EngineProcess | null = null;
   #checks: EngineChecks | null = null;
   #weightsFound: ShardSigns["weights"] = "looking";
+  #fetch: FetchReport | null = null;
   #death: ShardFailure | null = null;
   #goneAt: MonoMs | null = null;
 
-  /** `launch` is null for a record that has ended. */
-  constructor(ports: RunnerPorts, record: ShardRecord, launch: Launch | null, found: "new" | "adopted" = "new") {
+  /**
+   * `launch` is null for a record that has ended. `planWith` makes it anew for weights that were fetched, whose path is known
+   * only then.
+   */
+  constructor(
+    ports: RunnerPorts,
+    record: ShardRecord,
+    launch: Launch | null,
+    planWith: (weights: string) => LaunchPlan,
+    found: "new" | "adopted" = "new",
+  ) {
     const now = ports.clock.mono();
     this.#ports = ports;
     this.#record = record;
     this.#launch = launch;
+    this.#planWith = planWith;
     this.#adopted = found === "adopted";
     this.#log = new EngineLog(
       join(ports.state.folder, "logs", `${record.fileName}.log`),
       new Secret(record.start.engineKey),
     );
-    this.#weights = placeOfWeights(record.start.profile.source, ports.weightsDir);
+    this.#source = parseSource(record.start.profile.source, ports.weightsDir);
+    if (record.ended === null) this.#holdWeights();
     const grace = record.stopGraceMs ?? record.start.stopGraceMs;
     const life = record.spawned ? adoptedLife(now, grace, record.served) : newLife(now, grace);
     this.#life = record.stopGraceMs === null ? life : askStop(life, grace);
@@ -135,6 +152,11 @@ export class ShardRunner {
     this.#life = askStop(this.#life, graceMs);
     if (this.#record.stopGraceMs === null && !this.over) await this.#keep({ stopGraceMs: graceMs });
     this.#ports.wake();
+  }
+
+  /** It needs its weights no more. */
+  letGo(): void {
+    this.#ports.weights.release(this.#record.start.replicaId);
   }
 
   /** Looks, decides and acts. Says whether the state that is reported has changed. */
@@ -199,17 +221,51 @@ export class ShardRunner {
     };
   }
 
+  /** What it was given must not be removed while it runs, a path into the cache included. */
+  #holdWeights(): void {
+    const { weights, weightsDir } = this.#ports;
+    const { replicaId, profile } = this.#record.start;
+    const { kind } = this.#source;
+    if (kind === "web" || kind === "hub" || kind === "s3") weights.hold(replicaId, weightsName(profile.source ?? ""));
+    if (kind !== "path" || !this.#source.path.startsWith(`${weightsDir}/`)) return;
+    const [name = ""] = this.#source.path.slice(weightsDir.length + 1).split("/");
+    if (isCacheName(name)) weights.hold(replicaId, name);
+  }
+
   async #lookForWeights(): Promise<ShardSigns["weights"]> {
-    if (this.#weights.kind === "none") this.#weightsFound = "present";
-    else if (this.#weights.kind === "unavailable") this.#weightsFound = { missing: this.#weights.why };
-    else {
-      const { path } = this.#weights;
-      this.#weightsFound = await access(path).then(
-        () => "present" as const,
-        () => ({ missing: `there is no ${path} on this node, or it can't be read` }),
-      );
+    const source = this.#source;
+    switch (source.kind) {
+      case "none":
+        this.#weightsFound = "present";
+        break;
+      case "unavailable":
+        this.#weightsFound = { missing: source.why };
+        break;
+      case "path":
+        this.#weightsFound = await access(source.path).then(
+          () => "present" as const,
+          () => ({ missing: `there is no ${source.path} on this node, or it can't be read` }),
+        );
+        break;
+      default:
+        this.#weightsFound = this.#lookForFetched(source);
     }
     return this.#weightsFound;
+  }
+
+  #lookForFetched(source: FetchedSource): ShardSigns["weights"] {
+    const { replicaId, profile } = this.#record.start;
+    const text = profile.source ?? "";
+    if (profile.weightsName !== weightsName(text))
+      return { missing: "the start names other weights than those of its source" };
+    const view = this.#ports.weights.want({ holder: replicaId, text, source, sha256: profile.sha256 });
+    this.#fetch = view.kind === "fetching" ? view.fetch : null;
+    if (view.kind === "missing") return { missing: view.why };
+    if (view.kind === "fetching") return view;
+    const plan = this.#planWith(view.path);
+    if (plan.kind === "refused") return { missing: plan.why };
+    this.#launch = plan;
+    return "present";
   }
 
   async #act(action: ShardAction): Promise<void> {
@@ -256,6 +312,7 @@ export class ShardRunner {
   async #finish(): Promise<void> {
     const state = this.#life.phase === "stopped" ? "stopped" : "failed";
     this.#process?.close();
+    this.letGo();
     const { failure, blockedBy } = this.#life;
     await this.#keep({ ended: { state, failure, blockedBy } });
     await removeFolder(this.#folder());
@@ -329,6 +386,7 @@ export class ShardRunner {
       gpuUuids: start.gpuUuids,
       gpuUsedMib: running ? this.#gpuUsedMib() : null,
       hostUsedMib: running ? (this.#process?.memoryMib() ?? null) : null,
+      fetch: this.#life.phase === "fetching" ? this.#fetch : null,
       failure: this.#life.failure,
       blockedBy: this.#life.blockedBy,
       adopted: this.#adopted,

@@ -8,8 +8,8 @@ import type { OwnUse } from "../../decide/agent/gpu-inventory.ts";
 import { refusedStart } from "../../decide/agent/judge-death.ts";
 import type { LaunchPlan } from "../../decide/agent/launch/launch-plan.ts";
 import { needsPort, planLaunch } from "../../decide/agent/launch/plan-launch.ts";
-import { placeOfWeights } from "../../decide/agent/launch/source.ts";
 import { judgeAdoption, type ProcessEntry } from "../../decide/agent/process-tree.ts";
+import { parseSource } from "../../decide/weights/source.ts";
 import { type ErrorCode, messageOf } from "../../kernel/errors.ts";
 import type { ShardRecord } from "../state/shard-record.ts";
 import { ControlGroup } from "../system/control-group.ts";
@@ -72,8 +72,15 @@ export class Shards {
     for (const record of state.shards) {
       const found = record.spawned ? judgeAdoption(table, record) : null;
       const kept = found === null ? record : { ...record, main: found.kind === "adopt" ? found.main : null };
-      const plan = record.ended === null ? this.#plan(record.start, record.port, record.fileName) : null;
-      const runner = new ShardRunner(this.#runnerPorts, kept, plan?.kind === "launch" ? plan : null, "adopted");
+      const plan = record.ended === null ? this.#plan(record) : null;
+      const launch = plan?.kind === "launch" ? plan : null;
+      const runner = new ShardRunner(
+        this.#runnerPorts,
+        kept,
+        launch,
+        (weights) => this.#plan(record, weights),
+        "adopted",
+      );
       await runner.resume();
       this.#runners.set(record.start.replicaId, runner);
       if (record.ended === null)
@@ -138,7 +145,7 @@ export class Shards {
     const { state } = this.#ports;
     const fileName = `${createHash("sha256").update(replicaId).digest("hex").slice(0, 16)}-${generation}`;
     const port = needsPort(verb) ? await this.#takePort() : null;
-    const plan = this.#plan(verb, port, fileName);
+    const plan = this.#plan({ start: verb, port, fileName });
     const record: ShardRecord = {
       fileName,
       bootId: this.#ports.bootId,
@@ -154,7 +161,11 @@ export class Shards {
     };
     await state.markGeneration(replicaId, { generation, over: false });
     await state.keepShard(record);
-    this.#runners.set(replicaId, new ShardRunner(this.#runnerPorts, record, plan.kind === "launch" ? plan : null));
+    const launch = plan.kind === "launch" ? plan : null;
+    this.#runners.set(
+      replicaId,
+      new ShardRunner(this.#runnerPorts, record, launch, (weights) => this.#plan(record, weights)),
+    );
     this.#wake();
     this.#ports.onChange();
     return plan.kind === "refused" ? refuse("LAUNCH_REFUSED", plan.why) : { kind: "accepted" };
@@ -199,6 +210,11 @@ export class Shards {
   /** From now on no engine is started. */
   close(): void {
     this.#closed = true;
+  }
+
+  /** Weights that a start waits for may have come. */
+  weightsChanged(): void {
+    this.#wake();
   }
 
   async stopAll(): Promise<void> {
@@ -267,16 +283,16 @@ export class Shards {
     return { reservedMib, shared: new Set(reservedMib.keys()) };
   }
 
-  #plan(start: StartVerb, port: number | null, fileName: string): LaunchPlan {
+  /** `fetched`: where the cache has the weights. Before that is known, the source stands for them: it is checked like a path. */
+  #plan({ start, port, fileName }: Pick<ShardRecord, "start" | "port" | "fileName">, fetched?: string): LaunchPlan {
     const { host, gpus, programs, commands, state, weightsDir } = this.#ports;
     const cards = gpus.snapshot().gpus;
-    const place = placeOfWeights(start.profile.source, weightsDir);
+    const source = parseSource(start.profile.source, weightsDir);
     return planLaunch({
       start,
       host,
       port,
-      // A source that can't be had is told as a failed fetch, with its own words, before this path is used.
-      weights: place.kind === "path" ? place.path : place.kind === "none" ? null : start.profile.source,
+      weights: source.kind === "path" ? source.path : source.kind === "none" ? null : (fetched ?? start.profile.source),
       gpuMemoryMib: start.gpuUuids.map((uuid) => cards.find((card) => card.uuid === uuid)?.memoryMib ?? null),
       program: programs[start.profile.engine] ?? [],
       commands,
@@ -292,6 +308,7 @@ export class Shards {
   async #drop(runner: ShardRunner): Promise<void> {
     const { record } = runner;
     this.#runners.delete(record.start.replicaId);
+    runner.letGo();
     await this.#ports.state.dropShard(record);
     const log = join(this.#ports.state.folder, "logs", `${record.fileName}.log`);
     await rm(log, { force: true });

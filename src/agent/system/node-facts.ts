@@ -3,6 +3,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { statfs } from "node:fs/promises";
 import { availableParallelism, freemem, totalmem } from "node:os";
 import { dirname } from "node:path";
+import { type DiskFigures, usableBytes } from "../../decide/weights/disk-room.ts";
 
 const MIB = 1024 * 1024;
 
@@ -41,16 +42,23 @@ function availableOfMachine(): number | null {
   return match === null ? null : Number(match[1]) * 1024;
 }
 
-/** Free for this process on the disk of a folder, or of the nearest one above it that exists; null when it can't be read. */
-export async function readDiskFreeMib(folder: string): Promise<number | null> {
+/**
+ * What downloads may fill on the disk of a folder, or of the nearest one above it that exists, without the part that is kept
+ * free (`reserve`, 0 to 1); null when it can't be read.
+ */
+export async function readDiskFreeMib(folder: string, reserve: number): Promise<number | null> {
   let path = folder;
   while (!existsSync(path) && dirname(path) !== path) path = dirname(path);
   try {
-    const { bavail, bsize } = await statfs(path);
-    return Math.floor((bavail * bsize) / MIB);
+    return Math.max(0, Math.floor(usableBytes(await readDisk(path), reserve) / MIB));
   } catch {
     return null;
   }
+}
+
+export async function readDisk(folder: string): Promise<DiskFigures> {
+  const { blocks, bavail, bsize, files, ffree } = await statfs(folder);
+  return { bytes: blocks * bsize, freeBytes: bavail * bsize, freeFiles: files === 0 ? null : ffree };
 }
 
 function readOrNull(path: string): string | null {

@@ -45,6 +45,7 @@ const report = (nodeId: string, facts: Partial<NodeReport> = {}): NodeReport => 
   memoryFreeMib: null,
   diskFreeMib: null,
   weights: [],
+  leftovers: [],
   engines: ["sim"],
   commands: [],
   gpus: [],

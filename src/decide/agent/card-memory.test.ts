@@ -3,7 +3,6 @@ import { test } from "node:test";
 import fc from "fast-check";
 import type { GpuReport } from "../../contract/fleet.ts";
 import { judgeFreed, judgeRoom, ownMemory, type CardsHeldBy, type CardsView, type RoomWanted } from "./card-memory.ts";
-import { placeOfWeights } from "./launch/source.ts";
 
 const card = (over: Partial<GpuReport> = {}): GpuReport => ({
   uuid: "GPU-0",
@@ -125,23 +124,3 @@ test("a start is never let onto a card whose known free memory is less than it n
     }),
   );
 });
-
-const sources: readonly [source: string | null, expect: string][] = [
-  [null, "none"],
-  ["/models/a.gguf", "/models/a.gguf"],
-  ["file:///models/a", "/models/a"],
-  ["a/b.gguf", "/w/a/b.gguf"],
-  ["../etc/passwd", "unavailable"],
-  ["/models/../etc", "unavailable"],
-  ["file://models/a", "unavailable"],
-  ["hf://org/model@rev", "unavailable"],
-  ["https://host/model.gguf", "unavailable"],
-];
-for (const [source, expect] of sources) {
-  test(`the source ${source ?? "of nothing"} is ${expect}`, () => {
-    const place = placeOfWeights(source, "/w");
-    assert.equal(place.kind === "path" ? place.path : place.kind, expect);
-    if (place.kind === "unavailable" && source?.startsWith("hf"))
-      assert.match(place.why, /not available in this version/);
-  });
-}

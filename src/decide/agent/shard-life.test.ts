@@ -57,6 +57,41 @@ function live(
   return { life, done };
 }
 
+const fetched = (mark: number, why: string | null = null, isQueued = false): Partial<ShardSigns> => ({
+  weights: { mark, why, isQueued },
+});
+
+test("weights that come on may take as long as they need; those that do not for its time are a start that failed [40.N6 40.W1]", () => {
+  const slow = Array.from({ length: 50 }, (_, at) => ({ signs: fetched(at + 1), seconds: 9 }));
+  const coming = live(slow);
+  assert.deepEqual([coming.life.phase, reportedState(coming.life)], ["fetching", "fetching"]);
+  const there = live([...slow, { signs: {}, seconds: 2 }]);
+  assert.deepEqual([there.life.phase, there.done], ["starting", ["spawn@451"]]);
+  const stuck = live([
+    { signs: fetched(5), seconds: 2 },
+    { signs: fetched(5, "no space: 9 MB are needed"), seconds: 5 },
+  ]);
+  assert.deepEqual([stuck.life.phase, stuck.life.blockedBy], ["fetching", "no space: 9 MB are needed"]);
+  const { life } = live([
+    { signs: fetched(5), seconds: 1 },
+    { signs: fetched(5, "no space"), seconds: 12 },
+  ]);
+  assert.deepEqual(
+    [life.phase, life.failure?.kind, life.failure?.message],
+    ["failed", "fetch", "the weights have not come on for 10 s: no space"],
+  );
+});
+
+test("weights whose turn has not come wait for it, and a replica that is stopped meanwhile has stopped [40.N6 40.W1]", () => {
+  const waits = live([{ signs: fetched(0, null, true), seconds: 100 }]);
+  assert.equal(waits.life.phase, "fetching");
+  const stopped = live([
+    { signs: fetched(0, null, true), seconds: 1 },
+    { signs: fetched(0), seconds: 1, stop: true },
+  ]);
+  assert.deepEqual([stopped.life.phase, stopped.done], ["stopped", []]);
+});
+
 test("an engine is started once, is ready when it has answered, and stays so [40.N6]", () => {
   const { life, done } = live([
     { signs: BEFORE, seconds: 3 },

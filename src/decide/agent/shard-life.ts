@@ -13,7 +13,7 @@ import { observeStart, progressAt, type HealthStage, type StartProgress } from "
  *   L4. An end that was asked for is no failure; any other is, whatever its code.
  */
 export type Phase =
-  /** The weights are looked for. */
+  /** The weights are looked for, or fetched. */
   | "fetching"
   /** Waits until its cards have the memory that it needs. */
   | "waiting"
@@ -33,6 +33,8 @@ export interface ShardLife {
   readonly stopAsked: boolean;
   readonly graceMs: number;
   readonly progress: StartProgress;
+  /** Of the weights: how far they had come when they last came on, and when that was. */
+  readonly fetched: { readonly mark: number; readonly atMs: number };
   readonly failure: ShardFailure | null;
   readonly blockedBy: string | null;
   /** Since when its own health page has said that it can't serve; null while it does not. */
@@ -57,7 +59,12 @@ const UNREAD = "its cards have not been read since";
 export const START_MS_MAX = 4 * 3_600_000;
 
 export interface ShardSigns {
-  readonly weights: "present" | "looking" | { readonly missing: string };
+  readonly weights:
+    | "present"
+    | "looking"
+    | { readonly missing: string }
+    /** `mark` rises with everything that is progress; `why`: what it waits for. One that is queued waits for the progress of others. */
+    | { readonly mark: number; readonly why: string | null; readonly isQueued: boolean };
   /** Memory on its cards before the start. `unknown`: the cards can't be read now. */
   readonly room: "enough" | "unknown" | { readonly short: string };
   readonly process: "notStarted" | "alive" | "gone";
@@ -88,6 +95,7 @@ export const newLife = (nowMs: number, graceMs: number): ShardLife => ({
   stopAsked: false,
   graceMs,
   progress: progressAt(nowMs),
+  fetched: { mark: 0, atMs: nowMs },
   failure: null,
   blockedBy: null,
   unwellSince: null,
@@ -123,7 +131,7 @@ export const reportedState = (life: ShardLife): ShardState => STATES[life.phase]
 export function stepShard(life: ShardLife, signs: ShardSigns, limits: ShardLimits, nowMs: number): ShardStep {
   switch (life.phase) {
     case "fetching":
-      return fetching(life, signs, nowMs);
+      return fetching(life, signs, limits, nowMs);
     case "waiting":
       return waiting(life, signs, limits, nowMs);
     case "starting":
@@ -151,12 +159,20 @@ function failed(signs: ShardSigns, failure: Pick<ShardFailure, "kind" | "message
   return { signal: null, exitCode: null, lastLines: signs.lastLines, ...failure };
 }
 
-function fetching(life: ShardLife, signs: ShardSigns, nowMs: number): ShardStep {
+function fetching(life: ShardLife, signs: ShardSigns, limits: ShardLimits, nowMs: number): ShardStep {
   if (life.stopAsked) return stay(go(life, "stopped", nowMs));
-  if (signs.weights === "looking") return stay(life);
-  if (signs.weights === "present") return stay(go(life, "waiting", nowMs));
-  const failure = failed(signs, { kind: "fetch", message: signs.weights.missing });
-  return stay(go(life, "failed", nowMs, { failure }));
+  const { weights } = signs;
+  if (weights === "looking") return stay(life);
+  if (weights === "present") return stay(go(life, "waiting", nowMs));
+  const fail = (message: string): ShardStep =>
+    stay(go(life, "failed", nowMs, { failure: failed(signs, { kind: "fetch", message }) }));
+  if ("missing" in weights) return fail(weights.missing);
+  // Only an end to all progress is a failure: a download may take hours.
+  const { mark, why, isQueued } = weights;
+  const fetched = isQueued || mark > life.fetched.mark ? { mark, atMs: nowMs } : life.fetched;
+  const stalledMs = nowMs - fetched.atMs;
+  if (stalledMs < limits.startStallMs) return stay({ ...life, fetched, blockedBy: why });
+  return fail(`the weights have not come on for ${Math.round(stalledMs / 1_000)} s: ${why ?? "nothing comes"}`);
 }
 
 function waiting(life: ShardLife, signs: ShardSigns, limits: ShardLimits, nowMs: number): ShardStep {

@@ -248,7 +248,7 @@ for (const row of excluded) {
 }
 
 test("a node that already holds the weights needs no disk for them, and is preferred [40.P2]", () => {
-  const held = aNode("b", { diskFreeMib: 0, weights: [{ name: "w-p1", bytes: 1 }] });
+  const held = aNode("b", { diskFreeMib: 0, weights: [{ name: "w-p1", bytes: 1, inUse: false }] });
   assert.equal(placed([aNode("a"), held], aWish(chat)), "b 0");
 });
 
@@ -260,7 +260,7 @@ test("weights on their way for another replica count as held, and take their roo
 });
 
 test("two replicas of a model share a node only where no other fits [40.P1]", () => {
-  const fleet = fleetRoom([aNode("a", { weights: [{ name: "w-p1", bytes: 1 }] }), aNode("b")], []);
+  const fleet = fleetRoom([aNode("a", { weights: [{ name: "w-p1", bytes: 1, inUse: false }] }), aNode("b")], []);
   const nodes = [1, 2, 3].map(() => {
     const outcome = placeReplica(fleet, aWish(chat));
     return outcome.kind === "placed" ? outcome.shards[0]?.nodeId : undefined;

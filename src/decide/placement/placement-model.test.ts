@@ -168,7 +168,7 @@ const nodeOf = (node: AnyNode, at: number): PlacementNode => ({
     memoryMib: 100,
     memoryFreeMib: 100,
     diskFreeMib: node.disk,
-    weights: node.held === "" ? [] : [{ name: node.held, bytes: 1 }],
+    weights: node.held === "" ? [] : [{ name: node.held, bytes: 1, inUse: false }],
     gpus: node.cards.map((card, index) =>
       aGpu(`n${at}/${index}`, {
         index,

@@ -20,7 +20,13 @@ export function noteNodes(draft: PassDraft): ReadonlySet<string> {
     // A failed look at the cards tells nothing of them: the last known ones stay.
     const gpus = gpusKnown ? report.gpus : (doc.lastReport?.gpus ?? []);
     const { bootId, labels, name } = report;
-    draft.writeNode({ ...doc, name, bootId, labels, lastReport: { ...report, gpus, shards: [], weights: [] } });
+    draft.writeNode({
+      ...doc,
+      name,
+      bootId,
+      labels,
+      lastReport: { ...report, gpus, shards: [], weights: [], leftovers: [] },
+    });
   }
   return rebooted;
 }

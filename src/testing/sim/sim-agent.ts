@@ -283,6 +283,7 @@ export class SimAgent {
       gpuUuids: verb.gpuUuids,
       gpuUsedMib: used,
       hostUsedMib: null,
+      fetch: null,
       failure,
       blockedBy: null,
       adopted: false,

@@ -1,0 +1,65 @@
+import { mkdir, readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { holdingRecord, type HoldingRecord } from "../../decide/weights/holding.ts";
+import { YardmasterError } from "../../kernel/errors.ts";
+import { readIfThere, removeDurably, writeDurably } from "../../kernel/durable-file.ts";
+
+/**
+ * The records of what this agent has put into its cache, one file each, in a folder that only the owner can read: a source may
+ * hold a signed URL. One whose record is lost belongs to nobody: it is neither used nor removed.
+ */
+export class Holdings {
+  readonly #folder: string;
+  readonly #records: Map<string, HoldingRecord>;
+
+  private constructor(folder: string, records: readonly HoldingRecord[]) {
+    this.#folder = folder;
+    this.#records = new Map(records.map((record) => [record.name, record]));
+  }
+
+  /** Throws CONFIG_INVALID on a record that can't be read. */
+  static async load(folder: string): Promise<Holdings> {
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    const records: HoldingRecord[] = [];
+    for (const file of await readdir(folder)) {
+      if (!file.endsWith(".json")) continue;
+      const path = join(folder, file);
+      const record = readRecord((await readIfThere(path)) ?? "");
+      if (record === null || `${record.name}.json` !== file)
+        throw new YardmasterError("CONFIG_INVALID", `${path} can't be read; move it away to start without it`);
+      records.push(record);
+    }
+    return new Holdings(folder, records);
+  }
+
+  get all(): readonly HoldingRecord[] {
+    return [...this.#records.values()];
+  }
+
+  get(name: string): HoldingRecord | undefined {
+    return this.#records.get(name);
+  }
+
+  /** On the disk when it resolves. Writers of one record wait for each other themselves. */
+  async keep(record: HoldingRecord): Promise<void> {
+    await writeDurably(this.#path(record.name), JSON.stringify(record));
+    this.#records.set(record.name, record);
+  }
+
+  async drop(name: string): Promise<void> {
+    this.#records.delete(name);
+    await removeDurably(this.#path(name));
+  }
+
+  #path(name: string): string {
+    return join(this.#folder, `${name}.json`);
+  }
+}
+
+function readRecord(text: string): HoldingRecord | null {
+  try {
+    return holdingRecord.parse(JSON.parse(text));
+  } catch {
+    return null;
+  }
+}
