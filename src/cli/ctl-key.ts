@@ -1,6 +1,6 @@
 import { issuedKey, keyList } from "../contract/admin-keys.ts";
 import type { KeyView } from "../contract/admin-keys.ts";
-import { CONFIG_ID } from "../contract/config-schema.ts";
+import { CONFIG_ID } from "../contract/config-fields.ts";
 import { escapeControls } from "../kernel/log.ts";
 import { readArgs, usageError } from "./args.ts";
 import { EXIT } from "./cli-io.ts";

@@ -5,6 +5,7 @@ import { parseCallbackAllow } from "../decide/jobs/judge-callback.ts";
 import { parseEndpointUrl } from "../contract/resolve-config.ts";
 import type { ConfigOverrides, Env } from "../contract/resolve-config.ts";
 import type { FieldPath } from "../contract/schema-fields.ts";
+import { checkOverflow } from "./check-overflow.ts";
 import { checkGpus } from "./check-gpus.ts";
 import { valueAt } from "./describe-issue.ts";
 import { listAt, mistake, numberAt, textAt, warning } from "./finding.ts";
@@ -26,6 +27,7 @@ export function crossCheck(raw: unknown, env: Env, overrides: ConfigOverrides): 
     ...checkFeed(raw, env),
     ...checkSharedEndpoints(raw),
     ...checkGpus(raw),
+    ...checkOverflow(raw, env),
     ...checkDuplicates(raw, ["upstreams"], "id", "an upstream with this id exists already"),
     ...listAt(raw, ["upstreams"]).flatMap((upstream, index) =>
       checkUpstream(raw, upstream, ["upstreams", index], { env, overrides }),

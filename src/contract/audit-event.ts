@@ -23,6 +23,12 @@ export type RequestOutcome =
   /** No request: an endpoint was taken out for a GPU under it, or let in again. */
   | "guarded"
   | "unguarded"
+  /** No request: what was decided about money for a tier. `money_committed` is stored before the call. */
+  | "money_committed"
+  | "money_charged"
+  | "money_freed"
+  | "money_held"
+  | "money_refused"
   | "internal_error";
 
 /**

@@ -2,6 +2,12 @@ import { z } from "zod";
 
 // Kinds of value that several sections of the configuration file have.
 
+export const CONFIG_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+
+export const configId = z
+  .string()
+  .regex(CONFIG_ID, "use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit");
+
 export const seconds = z.number().positive().max(86_400);
 
 export const httpUrl = z.string().refine((text) => {

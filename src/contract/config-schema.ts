@@ -1,9 +1,10 @@
 import { z } from "zod";
 import { agentSection } from "./agent-schema.ts";
-import { httpUrl, seconds } from "./config-fields.ts";
+import { configId as id, httpUrl, seconds } from "./config-fields.ts";
 import { controlSection } from "./control-schema.ts";
 import { gatewaySection } from "./gateway-schema.ts";
 import { gpuHealthSection } from "./gpu-schema.ts";
+import { overflowSection } from "./overflow-schema.ts";
 import { parseListen } from "./listen-address.ts";
 import { REQUEST_CLASSES } from "./request-class.ts";
 import { ROLES } from "./roles.ts";
@@ -13,8 +14,6 @@ import { ROLES } from "./roles.ts";
  * and the JSON Schema. `resolve-config.ts` turns it into the gateway's own words.
  */
 
-export const CONFIG_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
-const id = z.string().regex(CONFIG_ID, "use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit");
 /** Refusals that say something of the moment or of the asker, not of the content. */
 const PASSING_REFUSALS: ReadonlySet<number> = new Set([401, 407, 408, 409, 425, 429, 499]);
 
@@ -467,6 +466,11 @@ export const configFile = z.strictObject({
     .describe(
       "Faulted and saturated GPUs. Absent: no exporter is asked; under `gateway.control` placed endpoints are guarded by what agents read, and else no card is looked at.",
     ),
+  overflow: z
+    .array(overflowSection)
+    .max(1_000)
+    .default([])
+    .describe("Where the work of an upstream may go while its card is busy or away. Absent: nowhere."),
   control: controlSection.optional().describe("For `yardmaster control`. Absent: the defaults."),
   agent: agentSection.optional().describe("For `yardmaster agent`. Absent: the defaults."),
   gateway: gatewaySection.optional().describe("How a gateway follows the control plane. Absent: it does not."),

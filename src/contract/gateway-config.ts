@@ -1,5 +1,6 @@
 import type { EpochMs } from "../kernel/clock.ts";
 import type { Secret } from "../kernel/secret.ts";
+import type { OverflowPolicy } from "./overflow-settings.ts";
 import type { RequestClass } from "./request-class.ts";
 import type { Role } from "./roles.ts";
 
@@ -302,5 +303,7 @@ export interface GatewayConfig {
   readonly feed: FeedSettings | null;
   /** Null: no card is looked at. */
   readonly gpuHealth: GpuHealthSettings | null;
+  /** Empty: all work stays here. */
+  readonly overflow: readonly OverflowPolicy[];
   readonly upstreams: readonly UpstreamSettings[];
 }

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { CONFIG_ID } from "./config-schema.ts";
+import { CONFIG_ID } from "./config-fields.ts";
 import { REQUEST_CLASSES } from "./request-class.ts";
 
 export const PARTS_MAX = 10_000;

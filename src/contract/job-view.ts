@@ -5,6 +5,31 @@ import { REQUEST_CLASSES } from "./request-class.ts";
 
 const time = z.string().nullable();
 
+/** Where a job was last to run, and why. Prices are decimal numbers of the currency. */
+const overflowView = z.object({
+  at: z.string(),
+  decision: z.enum(["local", "held", "tier"]),
+  tier: z.string().nullable(),
+  card: z.enum(["free", "loaded", "unreachable"]),
+  why: z.string(),
+  held_since: time,
+  signals: z.array(
+    z.object({
+      kind: z.string(),
+      state: z.enum(["busy", "not_busy", "broken"]),
+      reachable: z.boolean().nullable(),
+      value: z.number().nullable(),
+      threshold: z.number().nullable(),
+      reason: z.string(),
+    }),
+  ),
+  missing: z.array(z.object({ tier: z.string(), lacks: z.array(z.string()) })),
+  state: z.enum(["intended", "accepted", "ended"]).nullable(),
+  price_reserved: z.number().nullable(),
+  price_paid: z.number().nullable(),
+  currency: z.string().nullable(),
+});
+
 /** A job as its owner sees it. What is not known yet is null. */
 export const jobView = z.object({
   id: z.string(),
@@ -32,6 +57,7 @@ export const jobView = z.object({
     .object({ url: z.string(), state: z.string(), tries: z.number(), last_error: z.string().nullable() })
     .nullable(),
   plan: z.array(z.object({ at: z.string(), what: z.string(), why: z.string() })),
+  overflow: overflowView.nullable(),
 });
 
 export type JobView = z.output<typeof jobView>;
@@ -76,5 +102,26 @@ export function viewJob(job: JobRecord, partsDone: number): JobView {
             last_error: job.callback.lastError,
           },
     plan: job.plan.map(({ at, what, why }) => ({ at: iso(at), what, why })),
+    overflow: job.overflow === undefined ? null : viewOverflow(job.overflow),
+  };
+}
+
+function viewOverflow(overflow: NonNullable<JobRecord["overflow"]>): z.output<typeof overflowView> {
+  const { errand } = overflow;
+  const money = (micros: number | null | undefined): number | null =>
+    micros === null || micros === undefined ? null : micros / 1_000_000;
+  return {
+    at: iso(overflow.at),
+    decision: overflow.decision,
+    tier: overflow.tier,
+    card: overflow.card,
+    why: overflow.why,
+    held_since: isoOrNull(overflow.heldSince),
+    signals: overflow.signals.map((signal) => ({ ...signal })),
+    missing: overflow.lacks.map(({ tier, lacks }) => ({ tier, lacks: [...lacks] })),
+    state: errand?.state ?? null,
+    price_reserved: money(errand?.micros),
+    price_paid: money(errand?.paidMicros),
+    currency: errand === null || errand.currency === "" ? null : errand.currency,
   };
 }

@@ -8,7 +8,7 @@ export type JobState = (typeof JOB_STATES)[number];
 export interface PlanStep {
   /** By the store's clock, epoch milliseconds. */
   readonly at: number;
-  readonly what: "queued" | "claimed" | "postponed" | "retried" | "reclaimed" | "handed_back" | "ended";
+  readonly what: "queued" | "claimed" | "postponed" | "retried" | "reclaimed" | "handed_back" | "overflow" | "ended";
   readonly why: string;
 }
 
@@ -41,6 +41,40 @@ export interface JobCallback {
   /** Of who is sending it now. */
   readonly token: string | null;
   readonly lastError: string | null;
+}
+
+/** What became of a job that was to be sent to a tier. Amounts are millionths of the currency. */
+export interface JobErrand {
+  readonly tier: string;
+  /** In the ledger. */
+  readonly reservation: string;
+  readonly micros: number;
+  readonly currency: string;
+  /** Null until the tier has taken the job; stored before anything else is done with it. */
+  readonly taskId: string | null;
+  readonly paidMicros: number | null;
+  readonly state: "intended" | "accepted" | "ended";
+}
+
+/** How it was last decided whether the job runs here or on a tier. */
+export interface JobOverflow {
+  readonly card: "free" | "loaded" | "unreachable";
+  readonly why: string;
+  readonly decision: "local" | "held" | "tier";
+  readonly tier: string | null;
+  readonly signals: readonly JobSignal[];
+  /** What each tier that was asked lacks. */
+  readonly lacks: readonly { readonly tier: string; readonly lacks: readonly string[] }[];
+  readonly errand: JobErrand | null;
+}
+
+export interface JobSignal {
+  readonly kind: string;
+  readonly state: "busy" | "not_busy" | "broken";
+  readonly reachable: boolean | null;
+  readonly value: number | null;
+  readonly threshold: number | null;
+  readonly reason: string;
 }
 
 /**
@@ -102,6 +136,8 @@ export interface JobRecord {
   readonly result: JobResult | null;
   readonly callback: JobCallback | null;
   readonly plan: readonly PlanStep[];
+  /** Absent: nobody has asked yet whether it runs here. `heldSince`: when it was first kept off a loaded card, or null. */
+  readonly overflow?: JobOverflow & { readonly at: number; readonly heldSince: number | null };
 }
 
 /** What is known of one finished part of a job. */
@@ -110,6 +146,10 @@ export interface JobPart {
   readonly result: JobResult | null;
   readonly error: JobError | null;
 }
+
+/** A tier may have the job, or has it: whoever claims it goes on with that, and asks no engine. */
+export const onErrand = ({ overflow }: Pick<JobRecord, "overflow">): boolean =>
+  overflow?.errand !== undefined && overflow.errand !== null && overflow.errand.state !== "ended";
 
 export const isOpen = (state: JobState): boolean => state === "queued" || state === "running";
 

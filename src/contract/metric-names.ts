@@ -1,5 +1,6 @@
 import { GPU_METRICS } from "./gpu-metric-names.ts";
 import type { MetricDefinition } from "./metric-definition.ts";
+import { OVERFLOW_METRICS } from "./overflow-metric-names.ts";
 
 const SHORT_S = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120];
 const LONG_S = [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800];
@@ -485,6 +486,7 @@ export const METRICS = {
     labels: ["metric"],
     help: "Scrapes in which a metric could not be read and was left out.",
   },
+  ...OVERFLOW_METRICS,
 } as const satisfies Record<string, MetricDefinition>;
 
 export type MetricKey = keyof typeof METRICS;

@@ -1,4 +1,4 @@
-import type { Secret } from "../kernel/secret.ts";
+import type { ProviderSettings } from "./provider-settings.ts";
 
 /** When an upstream's card is busy, and who may take its work then. A snapshot like the rest of the configuration. */
 
@@ -53,5 +53,13 @@ export interface OverflowRules {
   readonly holdMs: number;
 }
 
-/** Of the environment; null: it is not set. */
-export type TierKey = Secret | null;
+export interface Tier extends TierRules {
+  /** The environment has every key that the tier names. */
+  readonly keyPresent: boolean;
+  readonly provider: ProviderSettings;
+}
+
+export interface OverflowPolicy extends OverflowRules {
+  /** In the order in which they are asked. */
+  readonly tiers: readonly Tier[];
+}

@@ -13,6 +13,7 @@ import type {
 } from "./gateway-config.ts";
 import { isLoopback, parseListen } from "./listen-address.ts";
 import { bareControlUrl, linkTlsFiles } from "./resolve-agent.ts";
+import { resolveOverflow } from "./resolve-overflow.ts";
 import { resolveGpuHealth } from "./resolve-gpu-health.ts";
 
 export type {
@@ -89,6 +90,7 @@ export function resolveConfig(file: ConfigFile, env: Env, overrides: ConfigOverr
     metricsPublic: file.metrics.public ?? isLoopback(listen.host),
     feed: resolveFeed(file.gateway, env),
     gpuHealth: resolveGpuHealth(file.gpu_health),
+    overflow: resolveOverflow(file.overflow, env),
     upstreams: file.upstreams.map((upstream) => resolveUpstream(upstream, env)),
   };
 }

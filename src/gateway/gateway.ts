@@ -48,6 +48,7 @@ import { CallRecords } from "./jobs/job-call.ts";
 import { SubmissionReader } from "./jobs/submission-reader.ts";
 import { JobRoutes } from "./jobs/job-routes.ts";
 import { Jobs } from "./jobs/open-jobs.ts";
+import { Overflow } from "./overflow/open-overflow.ts";
 import { UpstreamRegistry } from "./upstreams/upstream-registry.ts";
 import { collectGatewayMetrics } from "./views/metrics-collectors.ts";
 
@@ -97,6 +98,7 @@ export class Gateway {
   #plan: UpstreamPlan | null = null;
   #gpuHealth: GpuHealth | null = null;
   #jobs: Jobs | null = null;
+  readonly #overflow: Overflow;
   readonly #submissions: SubmissionReader;
   #draining = false;
   #reload: { ok: boolean; message: string | null } = { ok: true, message: null };
@@ -128,6 +130,7 @@ export class Gateway {
       metricsRegistry,
     });
     try {
+      await gateway.#overflow.apply();
       gateway.#jobs = await gateway.#openJobs();
       const address = await gateway.#edge.listen(config.listen.host, config.listen.port);
       gateway.#address = formatListen({ host: config.listen.host, port: address.port });
@@ -170,17 +173,7 @@ export class Gateway {
     this.#processMetrics = collectProcessMetrics(this.#metrics.collected, clock);
     this.#loopWatch = new LoopWatch(clock, log);
     this.#submissions = new SubmissionReader(clock);
-    this.#registry = new UpstreamRegistry({
-      clock,
-      wheel: this.#wheel,
-      random,
-      log,
-      client: this.#client,
-      clientFor: (settings) => analyzerClient(settings, this.#client, clock) ?? this.#client,
-      metrics: this.#metrics,
-      share: this.#coordination.share,
-      onStartWanted: () => this.#feed?.reportSoon(),
-    });
+    this.#registry = this.#makeRegistry();
     this.#applyUpstreams();
     this.#applyGpuHealth();
     this.#stores = opened.stores;
@@ -204,10 +197,26 @@ export class Gateway {
       catalogPending: () => this.#feed !== null && this.#feed.state === null,
     };
     this.#inference = new InferenceHandler(this.#inferenceDeps);
+    this.#overflow = this.#makeOverflow();
     this.#documents = new DocumentRoutes({ ...this.#inferenceDeps, jobs: () => this.#openedJobs().service });
     const dispatcher = this.#makeDispatcher(this.#makeOwnRoutes(opened.metricsRegistry));
     this.#edge = makeEdge(config, dispatcher, clock);
     this.#collectMetrics();
+  }
+
+  #makeRegistry(): UpstreamRegistry {
+    const { clock, random, log } = this.#options;
+    return new UpstreamRegistry({
+      clock,
+      wheel: this.#wheel,
+      random,
+      log,
+      client: this.#client,
+      clientFor: (settings) => analyzerClient(settings, this.#client, clock) ?? this.#client,
+      metrics: this.#metrics,
+      share: this.#coordination.share,
+      onStartWanted: () => this.#feed?.reportSoon(),
+    });
   }
 
   #callDeps(): CallDeps {
@@ -225,6 +234,29 @@ export class Gateway {
     };
   }
 
+  #makeOverflow(): Overflow {
+    const { clock, log } = this.#options;
+    const feed = this.#feed;
+    return new Overflow({
+      clock,
+      log,
+      audit: this.#audit,
+      client: this.#client,
+      registry: this.#registry,
+      config: () => this.#config,
+      link: this.#coordination.link,
+      metrics: this.#metrics.overflow,
+      utilization: (gpu) => this.#gpuHealth?.utilization(gpu) ?? null,
+      allowsExternal: (keyId) => {
+        if (keyId === ANONYMOUS.id && this.#config.auth.mode === "none") return ANONYMOUS.allowExternal;
+        const key = this.#keys.byId(keyId);
+        const over = key?.expiresAt !== null && key !== undefined && key.expiresAt <= clock.wall();
+        return key !== undefined && !over && key.allowExternal;
+      },
+      controlAway: () => feed !== null && feed.view(clock.mono()).state !== "following",
+    });
+  }
+
   #openJobs(): Promise<Jobs> {
     const { clock, random, log } = this.#options;
     const records = new CallRecords(this.#audit);
@@ -239,6 +271,7 @@ export class Gateway {
       link: this.#coordination.link,
       metrics: this.#metrics.jobs,
       shedsJobs: (upstream) => this.#gpuHealth?.shedder.shedsJobs(upstream) === true,
+      overflow: this.#overflow,
       run: {
         clock,
         random,
@@ -389,6 +422,7 @@ export class Gateway {
     this.#applyUpstreams();
     this.#applyGpuHealth();
     this.#stores.apply(config.upstreams);
+    void this.#overflow.apply();
     this.#reload = { ok: true, message: null };
     this.#metrics.configReloaded("applied");
     this.#options.log.info("config.applied", { upstreams: config.upstreams.length, keys: config.auth.keys.length });
@@ -428,6 +462,7 @@ export class Gateway {
     await this.#feed?.close();
     await handedBack;
     await this.#jobs?.close();
+    await this.#overflow.close();
     await this.#submissions.close();
     this.#gpuHealth?.stop();
     this.#registry.dispose();

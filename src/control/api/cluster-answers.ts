@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { LOG_LINES_MAX } from "../../contract/agent-link.ts";
-import { CONFIG_ID } from "../../contract/config-schema.ts";
+import { CONFIG_ID } from "../../contract/config-fields.ts";
 import type { LeaderAnswer, StatusView } from "../../contract/control-api.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { Clock } from "../../kernel/clock.ts";

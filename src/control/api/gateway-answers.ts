@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { CONFIG_ID } from "../../contract/config-schema.ts";
+import { CONFIG_ID } from "../../contract/config-fields.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import type { ControlStore } from "../store/control-store.ts";

@@ -389,6 +389,19 @@ function boundsSuite(fresh: () => Promise<StoreUnderTest>): void {
     await store.close();
   });
 
+  test("what could be claimed is counted by lane, whatever its class [50.V1]", async () => {
+    const store = await (await fresh()).open();
+    await accepted(store);
+    await accepted(store, { class: "interactive" });
+    await accepted(store, { model: "other" });
+    assert.deepEqual([await store.waiting(["m:m"]), await store.waiting(["m:m", "m:other", "u:x"])], [2, 3]);
+    const claim = await claimOne(store);
+    assert.equal(await store.waiting(["m:m"]), 1);
+    await store.change(claim.id, { kind: "postpone", token: claim.token, error, afterMs: 60_000 });
+    assert.equal(await store.waiting(["m:m"]), 1);
+    await store.close();
+  });
+
   test("counts tell what waits and runs by class", async () => {
     const store = await (await fresh()).open();
     await accepted(store);

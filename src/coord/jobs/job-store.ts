@@ -100,6 +100,8 @@ export interface JobStore {
   /** Jobs whose end is to be told now. */
   dueCallbacks(limit: number): Promise<readonly JobRecord[]>;
   counts(): Promise<JobCounts>;
+  /** Jobs of these lanes that could be claimed now. */
+  waiting(lanes: readonly string[]): Promise<number>;
   /** How many accepted jobs the store lacks at most that it had in this same life, as far as was found since the last call. */
   takeLost(): number;
   /** Called after changes, also those of other gateways where the store tells of them; the id, or null: anything may have. */

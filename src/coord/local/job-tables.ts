@@ -3,7 +3,7 @@ import { chmodSync, closeSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { isOpen, laneOf, type JobPart, type JobRecord } from "../../contract/job.ts";
-import type { RequestClass } from "../../contract/request-class.ts";
+import { REQUEST_CLASSES, type RequestClass } from "../../contract/request-class.ts";
 import { decideSubmit } from "../../decide/jobs/decide-submit.ts";
 import { placeInLane } from "../../decide/jobs/fair-order.ts";
 import { newJob, type JobAsk } from "../../decide/jobs/new-job.ts";
@@ -170,6 +170,12 @@ export class JobTables {
     };
     const callbacks = this.#sql.callbackCount.get()?.["n"] as number;
     return { queued: of("queued"), running: of("running"), ...this.#totals(), callbacks };
+  }
+
+  waiting(lanes: readonly string[], now: number): number {
+    // By class, as the index is.
+    const row = this.#sql.waiting.get(JSON.stringify(REQUEST_CLASSES), JSON.stringify(lanes), now);
+    return row?.["n"] as number;
   }
 
   close(): void {

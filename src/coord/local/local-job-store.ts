@@ -148,6 +148,10 @@ class LocalJobStore implements JobStore {
     return this.#call("counts");
   }
 
+  waiting(lanes: readonly string[]): Promise<number> {
+    return this.#call("waiting", lanes, this.#now());
+  }
+
   /** Nothing takes over from the file: its jobs are lost with it, and then its epoch is another. */
   takeLost(): number {
     return 0;

@@ -77,14 +77,14 @@ export class Ledger {
   }
 
   reserve(ask: ReserveAsk): Promise<LedgerOutcome> {
-    return this.#step(ask, { kind: "reserve", ...ask });
+    return this.#step(ask, { ...ask, kind: "reserve" });
   }
 
   /** What `reserve` would say now; nothing changes. */
   async peek(ask: ReserveAsk): Promise<Lack | null> {
     try {
       const { view, now } = await this.#load(ask);
-      const step = stepLedger(view, { kind: "reserve", ...ask }, now);
+      const step = stepLedger(view, { ...ask, kind: "reserve" }, now);
       return step.kind === "refused" ? step.lack : null;
     } catch {
       return "ledger_away";

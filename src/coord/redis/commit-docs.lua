@@ -1,7 +1,7 @@
 #!lua
 -- Writes texts together, over what they were made from, or not at all.
 --
--- KEYS      n texts that are looked at; then for each of m writes: the text, and the index of its kind's open ones, a sorted set
+-- KEYS[1…]  n texts that are looked at; then for each of m writes: the text, and the index of its kind's open ones, a sorted set
 -- ARGV[1]   server time in ms after which nothing is done: whoever asked waits no longer
 -- ARGV[2]   n
 -- ARGV[3]   m

@@ -1,7 +1,8 @@
 #!lua
 -- Reads texts as of one moment.
 --
--- KEYS  the texts
+-- KEYS[1…]  the texts
+-- ARGV      none
 -- Returns {now in ms of this server's clock, as text, text or false, …}.
 local time = redis.call("TIME")
 local said = { string.format("%.0f", time[1] * 1000 + math.floor(time[2] / 1000)) }

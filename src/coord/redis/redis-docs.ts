@@ -81,6 +81,9 @@ export class RedisDocs implements DocStore {
   }
 
   async #run(step: Script, keys: readonly string[], args: readonly Argument[]): Promise<Reply> {
+    const unfit = this.#link.facts?.unfitForJobs ?? null;
+    // A server that throws texts away when it is full would forget what was spent.
+    if (unfit !== null) throw new Error(`the server is not fit for it: ${unfit}`);
     return replyOf(await this.#link.run(step, keys, args, { timeoutMs: PATIENT_MS }));
   }
 }

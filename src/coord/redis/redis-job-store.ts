@@ -287,6 +287,11 @@ class RedisJobStore implements JobStore {
     };
   }
 
+  async waiting(lanes: readonly string[]): Promise<number> {
+    const keys = REQUEST_CLASSES.flatMap((requestClass) => lanes.map((lane) => this.#keys.ready(requestClass, lane)));
+    return (await this.#steps.cardinalities(keys)).reduce((sum, count) => sum + count, 0);
+  }
+
   takeLost(): number {
     const lost = this.#lost;
     this.#lost = 0;

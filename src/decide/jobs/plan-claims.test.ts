@@ -10,6 +10,7 @@ const aRoom = (change: Partial<ClaimRoom> = {}): ClaimRoom => ({
   batchMax: 3,
   away: null,
   shedsBatch: false,
+  overflow: null,
   held: { interactive: 0, system: 0, batch: 0 },
   ...change,
 });
@@ -42,6 +43,27 @@ test("where batch is refused for saturated GPUs its jobs come one at a time, and
   assert.deepEqual(asked(true, { interactive: 0, system: 0, batch: 1 }), others);
 });
 
+test("jobs that could go to tiers are asked for on top, also while the upstream is away, and each place there once [50.V3]", () => {
+  const asked = (change: Partial<ClaimRoom>, mayProbe = false): unknown[] =>
+    planClaims([aRoom(change)], 100, mayProbe).map(({ class: name, max }) => [name, max]);
+  assert.deepEqual(asked({ overflow: { spare: 2, held: false } }), [
+    ["interactive", 7],
+    ["system", 5],
+    ["batch", 4],
+  ]);
+  assert.deepEqual(asked({ away: "down", overflow: { spare: 2, held: false } }), [["interactive", 2]]);
+  assert.deepEqual(asked({ away: "down", overflow: { spare: 0, held: false } }), []);
+});
+
+test("jobs that are kept off a busy card come one at a time, and only now and then [50.V3]", () => {
+  const room = aRoom({ overflow: { spare: 0, held: true } });
+  assert.deepEqual(planClaims([room], 100, false), []);
+  assert.deepEqual(
+    planClaims([room], 100, true).map(({ max }) => max),
+    [1, 1, 1],
+  );
+});
+
 test("never more than the room for a class, nor more than the gateway may hold in all [80.I9]", () => {
   const counts = fc.nat(20);
   const room = fc.record({
@@ -50,6 +72,7 @@ test("never more than the room for a class, nor more than the gateway may hold i
     batchMax: counts,
     away: fc.option(fc.constant("why"), { nil: null }),
     shedsBatch: fc.boolean(),
+    overflow: fc.option(fc.record({ spare: fc.nat(5), held: fc.boolean() }), { nil: null }),
     held: fc.record({ interactive: counts, system: counts, batch: counts }),
   });
   fc.assert(
@@ -61,7 +84,11 @@ test("never more than the room for a class, nor more than the gateway may hold i
       for (const wish of wishes) assert.ok(wish.max > 0 && REQUEST_CLASSES.includes(wish.class));
       for (const name of REQUEST_CLASSES) {
         const most = rooms.reduce(
-          (sum, each) => sum + (name === "batch" ? Math.min(each.slots, each.batchMax) : each.slots) + 1,
+          (sum, each) =>
+            sum +
+            (name === "batch" ? Math.min(each.slots, each.batchMax) : each.slots) +
+            1 +
+            (each.overflow?.spare ?? 0),
           0,
         );
         assert.ok(wishes.filter((wish) => wish.class === name).reduce((sum, { max }) => sum + max, 0) <= most);

@@ -9,6 +9,8 @@ export interface ClaimRoom {
   readonly away: string | null;
   /** Batch jobs would only be refused, since its GPUs are saturated. */
   readonly shedsBatch: boolean;
+  /** Null: its jobs always run here. `spare`: so many could go to tiers. `held`: its card is busy, and nobody takes any. */
+  readonly overflow: { readonly spare: number; readonly held: boolean } | null;
   /** Jobs of this gateway that are with the upstream now, waiting or running, by class. */
   readonly held: Readonly<Record<RequestClass, number>>;
 }
@@ -31,18 +33,29 @@ const PREFETCH = 1;
  */
 export function planClaims(rooms: readonly ClaimRoom[], holdMax: number, mayProbe: boolean): ClaimWish[] {
   let left = holdMax - rooms.reduce((sum, { held }) => sum + held.interactive + held.system + held.batch, 0);
+  const spare = rooms.map(({ overflow }) => overflow?.spare ?? 0);
   const wishes: ClaimWish[] = [];
   for (const requestClass of REQUEST_CLASSES) {
-    for (const room of rooms) {
-      if (room.away !== null || room.lanes.length === 0) continue;
-      const slots = requestClass === "batch" ? Math.min(room.batchMax, room.slots) : room.slots;
-      const refused = requestClass === "batch" && room.shedsBatch;
-      const most = refused ? Number(mayProbe) : slots + PREFETCH;
-      const max = Math.min(left, most - room.held[requestClass]);
+    for (const [index, room] of rooms.entries()) {
+      const usual = usualRoom(room, requestClass, mayProbe);
+      if (usual === null || room.lanes.length === 0) continue;
+      const here = Math.max(0, usual - room.held[requestClass]);
+      const max = Math.min(left, here + (spare[index] ?? 0));
       if (max <= 0) continue;
       left -= max;
+      // What one class may send elsewhere is not there for the next.
+      spare[index] = Math.max(0, (spare[index] ?? 0) - Math.max(0, max - here));
       wishes.push({ class: requestClass, lanes: room.lanes, max });
     }
   }
   return wishes;
+}
+
+/** Jobs of the class that may be with the upstream; null: none is asked for. */
+function usualRoom(room: ClaimRoom, requestClass: RequestClass, mayProbe: boolean): number | null {
+  const { overflow } = room;
+  if (room.away !== null) return overflow === null ? null : Number(mayProbe);
+  const slots = requestClass === "batch" ? Math.min(room.batchMax, room.slots) : room.slots;
+  const refused = (requestClass === "batch" && room.shedsBatch) || overflow?.held === true;
+  return refused ? Number(mayProbe) : slots + PREFETCH;
 }

@@ -1,7 +1,9 @@
 import {
   isOpen,
+  onErrand,
   type JobCallback,
   type JobError,
+  type JobOverflow,
   type JobRecord,
   type JobResult,
   type PlanStep,
@@ -18,7 +20,7 @@ import { retryDelayMs, postponeDelayMs, callbackDelayMs, CALLBACK_TRIES_MAX } fr
  *   J1. Only the holder of the claim's token renews it, hands it back or writes an outcome; everybody else is `stale`.
  *   J2. An ended job never changes but for its callback. There is one outcome, and it is the first.
  *   J3. `attempts` never exceeds `attemptsMax`. A claim costs an attempt; only a claim that is known not to have asked an engine
- *       gives it back.
+ *       gives it back. One that goes on with an errand to a tier asks no engine and costs none.
  *   J4. Every open job ends: by its outcome, by its last attempt, by `cancel`, or at `deadlineAt`.
  *   J5. The same event told twice (its answer was lost) changes nothing the second time.
  */
@@ -32,6 +34,8 @@ export type JobEvent =
   | { readonly kind: "retry"; readonly token: string; readonly error: JobError; readonly result: JobResult | null }
   /** No engine was asked: the job goes back and nothing was tried. `afterMs`: what the refusal said, or 0. */
   | { readonly kind: "postpone"; readonly token: string; readonly error: JobError; readonly afterMs: number }
+  /** Where the job is to run, and how far its errand to a tier has come. */
+  | { readonly kind: "overflow"; readonly token: string; readonly overflow: JobOverflow }
   /** The worker stops; somebody else goes on at once. */
   | { readonly kind: "handBack"; readonly token: string }
   | { readonly kind: "cancel"; readonly by: string }
@@ -85,6 +89,7 @@ export function stepJob(job: JobRecord, event: JobEvent, now: number, random: Ra
     case "fail":
     case "retry":
     case "postpone":
+    case "overflow":
     case "handBack":
       return stepClaimed(job, event, now, random);
     default:
@@ -95,18 +100,27 @@ export function stepJob(job: JobRecord, event: JobEvent, now: number, random: Ra
 function claim(job: JobRecord, event: Extract<JobEvent, { kind: "claim" }>, now: number): JobStep {
   if (job.claim?.token === event.token) return SAME;
   if (job.state !== "queued" || job.readyAt > now || job.deadlineAt <= now) return NOT_CLAIMABLE;
-  if (job.attempts >= job.attemptsMax) return NOT_CLAIMABLE;
-  const attempts = job.attempts + 1;
+  const follows = onErrand(job);
+  if (job.attempts >= job.attemptsMax && !follows) return NOT_CLAIMABLE;
+  const attempts = job.attempts + Number(!follows);
   return move(job, {
     state: "running",
     attempts,
     claim: { token: event.token, until: now + event.leaseMs },
     startedAt: job.startedAt ?? now,
-    plan: noted(job, now, "claimed", `attempt ${attempts} of ${job.attemptsMax}`),
+    plan: noted(
+      job,
+      now,
+      "claimed",
+      follows ? "to go on with its errand" : `attempt ${attempts} of ${job.attemptsMax}`,
+    ),
   });
 }
 
-type ClaimedEvent = Extract<JobEvent, { kind: "renew" | "complete" | "fail" | "retry" | "postpone" | "handBack" }>;
+type ClaimedEvent = Extract<
+  JobEvent,
+  { kind: "renew" | "complete" | "fail" | "retry" | "postpone" | "overflow" | "handBack" }
+>;
 
 function stepClaimed(job: JobRecord, event: ClaimedEvent, now: number, random: Random): JobStep {
   if (job.claim?.token !== event.token) return job.settledBy === event.token && event.kind !== "renew" ? SAME : STALE;
@@ -145,9 +159,18 @@ function stepClaimed(job: JobRecord, event: ClaimedEvent, now: number, random: R
         settledBy: event.token,
         plan: noted(job, now, "retried", `${event.error.code}: ${event.error.message}`),
       });
+    case "overflow":
+      return move(job, {
+        overflow: {
+          ...event.overflow,
+          at: now,
+          heldSince: job.overflow?.heldSince ?? (event.overflow.decision === "held" ? now : null),
+        },
+        ...overflowNote(job, event.overflow, now),
+      });
     case "postpone":
       return requeue(job, {
-        attempts: job.attempts - 1,
+        attempts: job.attempts - Number(!onErrand(job)),
         readyAt: now + Math.max(event.afterMs, postponeDelayMs(job.postponed, random)),
         lastError: bounded(event.error),
         postponed: job.postponed + 1,
@@ -156,7 +179,7 @@ function stepClaimed(job: JobRecord, event: ClaimedEvent, now: number, random: R
       });
     case "handBack":
       return requeue(job, {
-        attempts: job.attempts - 1,
+        attempts: Math.max(0, job.attempts - Number(!onErrand(job))),
         readyAt: now,
         settledBy: event.token,
         plan: noted(job, now, "handed_back", "the gateway that ran it stops"),
@@ -173,6 +196,11 @@ function tick(job: JobRecord, now: number, random: Random): JobStep {
     return end(job, now, { state: "failed", error, result: null, token: null, why: "its deadline passed" });
   }
   if (job.claim === null || job.claim.until > now) return SAME;
+  if (onErrand(job))
+    return requeue(job, {
+      readyAt: now,
+      plan: noted(job, now, "reclaimed", "the claim was not renewed; a tier may have the job"),
+    });
   if (job.attempts >= job.attemptsMax) {
     const error: JobError = {
       code: "JOB_INTERRUPTED",
@@ -257,6 +285,17 @@ function noted(job: JobRecord, at: number, what: PlanStep["what"], why: string):
   // The first one tells where the job was sent, and stays.
   const kept = job.plan.length < PLAN_STEPS_MAX ? job.plan : [...job.plan.slice(0, 1), ...job.plan.slice(2)];
   return [...kept, step];
+}
+
+/** What is decided anew at each claim is noted where it is news. */
+function overflowNote(job: JobRecord, next: JobOverflow, at: number): Partial<JobRecord> {
+  const before = job.overflow;
+  const same =
+    before?.decision === next.decision && before.tier === next.tier && before.errand?.state === next.errand?.state;
+  if (same || (before === undefined && next.card === "free")) return {};
+  const where = next.tier === null ? next.decision : `tier ${next.tier}`;
+  const errand = next.errand === null ? "" : `, ${next.errand.state}`;
+  return { plan: noted(job, at, "overflow", `${where}${errand}${next.why === "" ? "" : `: ${next.why}`}`) };
 }
 
 /** A job may wait for hours: what is decided again and again for one reason stands there once, with the newest time. */

@@ -28,6 +28,8 @@ export const LACKS = [
   "underway",
   "already_charged",
   "reservation_over",
+  "tier_unavailable",
+  "tier_refused",
 ] as const;
 export type Lack = (typeof LACKS)[number];
 

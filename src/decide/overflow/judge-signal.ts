@@ -70,7 +70,7 @@ function judgeVram(settings: Extract<SignalSettings, { kind: "comfyui_vram" }>, 
   const free = memberOf(device, "vram_free");
   if (!isCount(total) || !isCount(free) || total === 0 || free > total)
     return broken(kind, busyPercent, true, "devices[0].vram_total and vram_free are no sizes");
-  const used = (1 - free / total) * 100;
+  const used = Math.round((1 - free / total) * 100_000) / 1_000;
   return told(kind, true, used, busyPercent, used >= busyPercent, "vram", "%");
 }
 
@@ -100,7 +100,7 @@ function judgeSemaphore(
   const { kind, busyField } = settings;
   if (page.kind === "failed") return broken(kind, 1, false, page.why);
   const field = busyField.split(".").reduce<unknown>((value, key) => memberOf(value, key), page.json);
-  if (typeof field !== "boolean" && !isCount(field))
+  if (typeof field !== "boolean" && !(isCount(field) && Number.isInteger(field)))
     return broken(kind, 1, true, `${busyField} is neither true or false nor a number of jobs`);
   const value = Number(field);
   const reason = value === 0 ? `${busyField}: the card holds no job` : `${busyField}: the card holds ${value} ≥ 1 job`;

@@ -155,6 +155,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#span?.event("yardmaster.slot.taken", this.#deps.clock.wall());
     this.#phase = "running";
     const now = this.#deps.clock.mono();
+    this.#upstream.waits.note(waitedMs, now);
     this.#clock.begin(now);
     this.#upstream.budget.onRequest(now);
     this.#dispatch(endpoint, false);

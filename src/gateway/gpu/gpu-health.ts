@@ -102,6 +102,16 @@ export class GpuHealth {
     });
   }
 
+  /** The busiest of the cards that a name means, 0 to 100; null: nobody measured it of late. */
+  utilization(text: string): number | null {
+    const name = parseGpuName(text);
+    const now = this.#deps.clock.mono();
+    const measured = (name === undefined ? [] : this.#book.find(name))
+      .filter((card) => !card.isStale(now, this.#settings))
+      .flatMap(({ sample }) => sample.utilization ?? []);
+    return measured.length === 0 ? null : Math.max(...measured);
+  }
+
   /** How many cards a name means now; undefined where the text is no name. */
   count(text: string): number | undefined {
     const name = parseGpuName(text);

@@ -3,7 +3,7 @@ import { gpuClearBody } from "../../contract/gpu-health-view.ts";
 import { decodeId } from "../../decide/http/request-line.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import { isoTime, type Clock, type EpochMs } from "../../kernel/clock.ts";
-import { ERRORS, YardmasterError } from "../../kernel/errors.ts";
+import { YardmasterError } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import { actAudited } from "../audit/admin-event.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
@@ -19,7 +19,7 @@ import type { FeedView } from "../feed/feed-client.ts";
 import type { CoordinationHealth } from "../open-coordination.ts";
 import { feedHealth, upstreamHealth } from "../views/health-view.ts";
 import { findModel, listModels } from "../views/models-view.ts";
-import type { ClientRequest } from "./client-port.ts";
+import { readAdminBody } from "./admin-body.ts";
 import type { RequestContext } from "./request-context.ts";
 import type { DocumentHandler, Handler, JobHandler } from "./routes.ts";
 import { hasUnreadBody, sendFailure } from "./send-error.ts";
@@ -46,8 +46,6 @@ export interface OwnRoutesDeps {
 
 /** What is answered here; the others have handlers of their own. */
 export type OwnHandler = Exclude<Handler, "inference" | "upstream" | DocumentHandler | JobHandler>;
-
-const ADMIN_BODY_BYTES_MAX = 64 * 1024;
 
 /** The gateway's own answers: what it is, how it is, and what an operator may ask of it. */
 export class OwnRoutes {
@@ -91,14 +89,18 @@ export class OwnRoutes {
       case "keysList":
         return sendJson(context, 200, listKeys(this.#deps.keyAdmin()));
       case "keysNew":
-        return this.#changeKey(context, 201, createKey(this.#deps.keyAdmin(), await this.#readJson(context.req)));
+        return this.#changeKey(
+          context,
+          201,
+          createKey(this.#deps.keyAdmin(), await readAdminBody(context.req, this.#deps)),
+        );
       case "keyRevoke":
         return this.#changeKey(context, 200, revokeKey(this.#deps.keyAdmin(), keyIdOf(context)));
       case "keyRotate":
         return this.#changeKey(
           context,
           200,
-          rotateKey(this.#deps.keyAdmin(), keyIdOf(context), await this.#readJson(context.req)),
+          rotateKey(this.#deps.keyAdmin(), keyIdOf(context), await readAdminBody(context.req, this.#deps)),
         );
       case "gpus":
         return sendJson(context, 200, this.#gpuHealth().view());
@@ -125,7 +127,7 @@ export class OwnRoutes {
   }
 
   async #clearGpu(context: RequestContext): Promise<void> {
-    const body = gpuClearBody.safeParse(await this.#readJson(context.req));
+    const body = gpuClearBody.safeParse(await readAdminBody(context.req, this.#deps));
     if (!body.success) throw new YardmasterError("BAD_REQUEST", 'the body is not {"gpu": NAME}');
     const { gpu } = body.data;
     const known = this.#gpuHealth().count(gpu);
@@ -137,39 +139,6 @@ export class OwnRoutes {
     );
     this.#deps.log.warn("gpu.cleared", { gpu, by: context.key.id });
     sendJson(context, 200, { gpu, cleared });
-  }
-
-  #readJson(req: ClientRequest): Promise<unknown> {
-    return new Promise((resolve, reject) => {
-      const parts: Buffer[] = [];
-      let bytes = 0;
-      const { clock, config } = this.#deps;
-      const timer = clock.after(config().http.bodyIdleMs, () =>
-        reject(new YardmasterError("REQUEST_TIMEOUT", ERRORS.REQUEST_TIMEOUT.meaning)),
-      );
-      const fail = (code: "BAD_REQUEST" | "BODY_TOO_LARGE", message: string): void => {
-        timer.cancel();
-        reject(new YardmasterError(code, message));
-      };
-      req.readBody({
-        onData: (chunk) => {
-          bytes += chunk.length;
-          if (bytes <= ADMIN_BODY_BYTES_MAX) parts.push(chunk);
-          else fail("BODY_TOO_LARGE", `the body is larger than ${ADMIN_BODY_BYTES_MAX} bytes`);
-        },
-        onBroken: () => fail("BAD_REQUEST", "the body broke off"),
-        onEnd: () => {
-          timer.cancel();
-          const text = Buffer.concat(parts).toString("utf8");
-          if (text.trim() === "") return resolve(undefined);
-          try {
-            resolve(JSON.parse(text));
-          } catch (cause) {
-            reject(new YardmasterError("BAD_JSON", "the body is not JSON", { cause }));
-          }
-        },
-      });
-    });
   }
 
   #readyz(context: RequestContext): void {

@@ -12,6 +12,8 @@ import type { Upstream } from "../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import type { CallbackSender } from "./callback-sender.ts";
 import type { JobMetrics } from "../metrics/job-metrics.ts";
+import type { OverflowDesk } from "../overflow/overflow-desk.ts";
+import type { Errands } from "../overflow/run-errand.ts";
 import { JobRun, type JobRunPorts } from "./run-job.ts";
 
 export interface JobManagerDeps {
@@ -26,6 +28,7 @@ export interface JobManagerDeps {
   readonly callbacks: CallbackSender;
   /** Whether batch jobs for the upstream would only be refused, for its GPUs. */
   readonly shedsJobs: (upstream: Upstream) => boolean;
+  readonly overflow: { readonly desk: OverflowDesk; readonly errands: Errands };
   /** The store's life is another than the one known before. */
   readonly onEpoch: () => void;
   /** A job has ended by something that this gateway did. */
@@ -41,7 +44,8 @@ const CALLBACKS_MAX = 16;
  *
  * Invariants:
  *   M1. One look at a time; a change that comes during a look is looked at once more after it.
- *   M2. Never more jobs of a class with an upstream than that class has slots there, and one; never more than `heldMax`.
+ *   M2. Never more jobs of a class with an upstream than that class has slots there, and one; never more than `heldMax`. Those that could
+ *       go to a tier come on top, and one that is with a tier is with its upstream no longer.
  *   M3. After `stop` nothing new is taken, and each claim has been handed back or has ended, or is left to run out; no run waits for the
  *       store any more.
  */
@@ -119,6 +123,7 @@ export class JobManager {
         this.#sweptAt = now;
         await this.#sweep();
       }
+      this.#lookAtCards(sweeps);
       const wishes = planClaims(this.#rooms(), settings().heldMax, sweeps);
       if (wishes.length > 0 && !this.#stopped)
         for (const job of await store.claim(wishes, settings().claimMs)) this.#start(job);
@@ -179,15 +184,26 @@ export class JobManager {
         batchMax: limits.batchMax,
         away: upstream.unavailable("", true)?.reason ?? null,
         shedsBatch: this.#deps.shedsJobs(upstream),
+        overflow: this.#deps.overflow.desk.room(id),
         held,
       };
+    });
+  }
+
+  /** Claims do not wait for it: the next ones know what it found. */
+  #lookAtCards(sweeps: boolean): void {
+    const { desk } = this.#deps.overflow;
+    if (!sweeps || desk.policies.length === 0) return;
+    const before = JSON.stringify(desk.policies.map(({ upstream }) => desk.room(upstream)));
+    void desk.refresh().then(() => {
+      if (JSON.stringify(desk.policies.map(({ upstream }) => desk.room(upstream))) !== before) this.#lookSoon(0);
     });
   }
 
   #start(job: JobRecord): void {
     const { metrics, settings, store } = this.#deps;
     if (job.attempts > 1 && job.plan.at(-2)?.what === "reclaimed") metrics.reclaimed(job);
-    const run = new JobRun(
+    const run: JobRun = new JobRun(
       {
         ...this.#deps.run,
         store,
@@ -199,6 +215,11 @@ export class JobManager {
           this.#deps.log.warn("job.claim_lost", { job: id, why });
         },
         onVerdict: (verdict) => metrics.verdict(verdict),
+        errands: this.#deps.overflow.errands,
+        onLeft: () => {
+          this.#upstreamOf.delete(run);
+          this.#lookSoon(0);
+        },
         over: this.#over.signal,
       },
       job,
@@ -206,6 +227,8 @@ export class JobManager {
     this.#runs.set(job.id, run);
     const upstream = this.#upstreamFor(job);
     if (upstream !== undefined) this.#upstreamOf.set(run, upstream);
+    if (upstream !== undefined && job.attempts === 1 && job.startedAt !== null)
+      upstream.waits.note(job.startedAt - job.createdAt, this.#deps.clock.mono());
     void run.ended.finally(() => {
       if (this.#runs.get(job.id) === run) this.#runs.delete(job.id);
       this.#upstreamOf.delete(run);

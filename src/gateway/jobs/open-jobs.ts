@@ -10,6 +10,7 @@ import { silentLogger, type Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import type { RedisLink } from "../../coord/redis/redis-link.ts";
+import type { Overflow } from "../overflow/open-overflow.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import { CallbackSender, type Resolve } from "./callback-sender.ts";
@@ -32,6 +33,7 @@ export interface JobsPorts {
   readonly metrics: JobMetrics;
   readonly run: JobRunPorts;
   readonly shedsJobs: (upstream: Upstream) => boolean;
+  readonly overflow: Overflow;
   readonly resolve?: Resolve;
 }
 
@@ -113,6 +115,7 @@ export class Jobs {
       (store) => {
         this.#store = store;
         this.#known.note(store);
+        this.#ports.overflow.useJobs(store);
         this.#manager = this.#manage(store);
         return store;
       },
@@ -156,7 +159,7 @@ export class Jobs {
   }
 
   #manage(store: JobStore): JobManager {
-    const { clock, random, log, registry, config, metrics, run, resolve, shedsJobs } = this.#ports;
+    const { clock, random, log, registry, config, metrics, run, resolve, shedsJobs, overflow } = this.#ports;
     const settings = (): GatewayConfig["jobs"] => config().jobs;
     return new JobManager({
       clock,
@@ -168,6 +171,7 @@ export class Jobs {
       metrics,
       run,
       shedsJobs,
+      overflow,
       callbacks: new CallbackSender({ clock, store, settings, metrics, ...(resolve === undefined ? {} : { resolve }) }),
       onEnded: (job, last) => this.#onEnded(job, last),
       onEpoch: () => this.#known.note(store),
@@ -204,7 +208,7 @@ export class Jobs {
       idempotentReplay: false,
       cacheHit: false,
       shed: code === "GPU_SATURATED",
-      overflow: null,
+      overflow: job.overflow?.tier ?? null,
     });
   }
 }

@@ -41,6 +41,8 @@ const RUN = {
   claimMs: () => 30_000,
   fanoutMax: () => 4,
   onVerdict: () => {},
+  errands: null,
+  onLeft: () => {},
   over: new AbortController().signal,
 };
 

@@ -7,6 +7,8 @@ import type { JobEvent } from "../../decide/jobs/step-job.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
+import type { ErrandClaim, RunEnd } from "../overflow/errand-claim.ts";
+import type { Errands } from "../overflow/run-errand.ts";
 import { readPart } from "./part-bytes.ts";
 import { startJobCall, type JobCall, type JobCallDeps, type JobCallEnd } from "./job-call.ts";
 
@@ -25,6 +27,10 @@ export interface JobRunDeps extends JobRunPorts {
   /** Another worker, or nobody, has the job now. */
   readonly onLost: (id: string, why: "stale" | "ended" | "unknown") => void;
   readonly onVerdict: (verdict: CallVerdict) => void;
+  /** Null: every job runs here. */
+  readonly errands: Errands | null;
+  /** The job is with a tier, and no longer with its upstream. */
+  readonly onLeft: () => void;
   /** Aborted when the gateway no longer waits for a store that is away: the claims run out by themselves. */
   readonly over: AbortSignal;
 }
@@ -49,7 +55,10 @@ export class JobRun {
   readonly #deps: JobRunDeps;
   readonly #token: string;
   readonly #calls = new Set<JobCall>();
+  readonly #over = new AbortController();
   #stopped: "lost" | "handBack" | null = null;
+  #lostBy: "stale" | "ended" | "unknown" | null = null;
+  #asksElsewhere = false;
   #timer: Timer | undefined;
   #wake: (() => void) | null = null;
   #lookingFor: Promise<void> | null = null;
@@ -80,7 +89,9 @@ export class JobRun {
     try {
       const event = this.job.parts === null ? await this.#runOne() : await this.#runParts(this.job.parts);
       if (this.#stopped === "lost") return;
-      if (this.#stopped === "handBack") await this.#tell({ kind: "handBack", token: this.#token });
+      // What a tier was paid for is kept also when the gateway stops.
+      const keeps = event.event.kind === "complete";
+      if (this.#stopped === "handBack" && !keeps) await this.#tell({ kind: "handBack", token: this.#token });
       else await this.#tell(event.event, event.result);
     } catch (error) {
       // The claim runs out, and the job is driven again.
@@ -89,8 +100,13 @@ export class JobRun {
     }
   }
 
-  async #runOne(): Promise<{ readonly event: JobEvent; readonly result?: Buffer | undefined }> {
-    const end = await this.#call(this.job.path, await this.#body("body"), `${this.job.id}.${this.job.attempts}`);
+  async #runOne(): Promise<RunEnd> {
+    const body = await this.#body("body");
+    this.#asksElsewhere = true;
+    const elsewhere = (await this.#deps.errands?.run(this.#claimWith(body))) ?? null;
+    if (elsewhere !== null) return elsewhere;
+    this.#asksElsewhere = false;
+    const end = await this.#call(this.job.path, body, `${this.job.id}.${this.job.attempts}`);
     const verdict = judgeCall(end.report, this.job.onShed);
     this.#deps.onVerdict(verdict);
     const token = this.#token;
@@ -110,7 +126,25 @@ export class JobRun {
     }
   }
 
-  async #runParts(total: number): Promise<{ readonly event: JobEvent; readonly result?: Buffer | undefined }> {
+  #claimWith(body: Buffer | undefined): ErrandClaim {
+    const token = this.#token;
+    return {
+      job: this.job,
+      token,
+      body,
+      signal: this.#over.signal,
+      stopped: () => (this.#lostBy === "ended" ? "ended" : this.#stopped),
+      left: this.#deps.onLeft,
+      write: async (overflow) => {
+        const event: JobEvent = { kind: "overflow", token, overflow };
+        const outcome = await this.#withStore(() => this.#deps.store.change(this.job.id, event));
+        if (outcome !== undefined && outcome.kind !== "moved" && outcome.kind !== "same") this.#onTold(outcome);
+        return outcome?.kind === "moved";
+      },
+    };
+  }
+
+  async #runParts(total: number): Promise<RunEnd> {
     const { clock, store } = this.#deps;
     const fan = new FanOut({
       total,
@@ -214,13 +248,18 @@ export class JobRun {
     });
   }
 
+  /** Something would go on in vain if the claim were lost. */
+  get #works(): boolean {
+    return this.#calls.size > 0 || this.#asksElsewhere;
+  }
+
   async #renew(): Promise<void> {
     if (this.#stopped !== null) return;
     try {
       const event: JobEvent = { kind: "renew", token: this.#token, leaseMs: this.#deps.claimMs() };
       const outcome = await this.#deps.store.change(this.job.id, event);
       if (outcome.kind === "unknown") this.#lose("unknown");
-      else if (outcome.kind === "refused" && this.#calls.size > 0) this.#lose(stillOpen(outcome) ? "stale" : "ended");
+      else if (outcome.kind === "refused" && this.#works) this.#lose(stillOpen(outcome) ? "stale" : "ended");
     } catch {
       // R3: the next renewal tries again.
     }
@@ -239,12 +278,14 @@ export class JobRun {
 
   #lose(why: "stale" | "ended" | "unknown"): void {
     if (this.#stopped === "lost") return;
+    this.#lostBy = why;
     this.#stop("lost");
     this.#deps.onLost(this.job.id, why);
   }
 
   #stop(why: "lost" | "handBack"): void {
     this.#stopped ??= why;
+    this.#over.abort();
     for (const call of this.#calls) call.abort();
     this.#wake?.();
   }

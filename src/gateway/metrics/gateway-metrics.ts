@@ -6,6 +6,7 @@ import type { FeedRefusal } from "../../decide/feed/take-feed.ts";
 import type { NotKept } from "../../decide/replay/keep-answer.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import { createGpuMetrics, type GpuMetrics } from "./gpu-metrics.ts";
+import { createOverflowMetrics, type OverflowMetrics } from "../overflow/overflow-metrics.ts";
 import { createJobMetrics, type JobMetrics } from "./job-metrics.ts";
 import type { CounterFamily, GaugeFamily, HistogramFamily, Registry } from "../../metrics/registry.ts";
 import type { CounterSeries, HistogramSeries } from "../../metrics/series.ts";
@@ -100,6 +101,7 @@ export interface GatewayMetrics {
   storeEmptied(): void;
   feedRefused(why: FeedRefusal): void;
   readonly jobs: JobMetrics;
+  readonly overflow: OverflowMetrics;
   readonly gpus: GpuMetrics;
   readonly collected: CollectedFamilies;
 }
@@ -321,6 +323,7 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
     idempotency: (result) => idempotency.labels(result).inc(),
     replyNotKept: (purpose, why) => notKept.labels(purpose, why).inc(),
     jobs: createJobMetrics(registry),
+    overflow: createOverflowMetrics(registry),
     gpus: createGpuMetrics(registry),
     collected,
   };

@@ -13,6 +13,7 @@ import {
   type EndpointView,
   type Exclusion,
 } from "../../decide/routing/choose-endpoint.ts";
+import { WaitMeter } from "../../decide/overflow/wait-meter.ts";
 import type { BreakerState } from "../../decide/routing/breaker.ts";
 import { ejectedEndpoints } from "../../decide/routing/outlier.ts";
 import { RetryBudget } from "../../decide/routing/retry-budget.ts";
@@ -75,6 +76,7 @@ export class Upstream implements Room {
   readonly budget: RetryBudget;
   readonly endpoints: Endpoint[] = [];
   readonly leaving = new Set<Endpoint>();
+  readonly waits = new WaitMeter();
   readonly #deps: UpstreamDeps;
   /** Null under `coordination: local`. */
   readonly sharer: SlotSharer | null;
@@ -119,6 +121,10 @@ export class Upstream implements Room {
     const news = startNews(before, settings.catalog?.standing ?? null, this.start);
     if (news !== null) this.#expelWaiting("notStarted", news);
     else if (this.#seekers.size > 0 && this.start.kind === "waits") this.#deps.onStartWanted();
+  }
+
+  get oldestAskedAt(): MonoMs | undefined {
+    return this.#seekers.values().next().value?.askedAt;
   }
 
   /** Those that wait for a start; null when nobody does. */

@@ -1,0 +1,80 @@
+import type { Env } from "../contract/resolve-config.ts";
+import { providerConfig } from "../contract/overflow-provider-schema.ts";
+import { providerProblems } from "../contract/resolve-provider.ts";
+import type { FieldPath } from "../contract/schema-fields.ts";
+import { valueAt } from "./describe-issue.ts";
+import { listAt, mistake, textAt, warning, type Finding } from "./finding.ts";
+
+/** What each kind of signal needs; the others have a usual value. */
+const NEEDED: Readonly<Record<string, readonly string[]>> = {
+  comfyui_vram: ["url", "busy_pct"],
+  gpu_util_with_backlog: ["gpu", "queue_url", "busy_pct"],
+  semaphore: ["url", "busy_field"],
+  queue_depth: ["min"],
+  queue_time_p90_s: ["above"],
+};
+
+/** Work that may go elsewhere: who is asked, by what, and for how much money. */
+export function checkOverflow(raw: unknown, env: Env): Finding[] {
+  const upstreams = new Set(listAt(raw, ["upstreams"]).flatMap((upstream) => textAt(upstream, ["id"]) ?? []));
+  const accounts = new Map<string, FieldPath>();
+  const owners = new Map<string, FieldPath>();
+  return listAt(raw, ["overflow"]).flatMap((section, index): Finding[] => {
+    const path: FieldPath = ["overflow", index];
+    return [
+      ...checkOwner(section, path, upstreams, owners),
+      ...listAt(section, ["signals"]).flatMap((signal, place) => checkSignal(raw, signal, [...path, "signals", place])),
+      ...listAt(section, ["tiers"]).flatMap((tier, place) => checkTier(tier, [...path, "tiers", place], accounts, env)),
+    ];
+  });
+}
+
+function checkOwner(
+  section: unknown,
+  path: FieldPath,
+  upstreams: ReadonlySet<string>,
+  owners: Map<string, FieldPath>,
+): Finding[] {
+  const upstream = textAt(section, ["upstream"]);
+  if (upstream === undefined) return [];
+  const at = [...path, "upstream"];
+  const first = owners.get(upstream);
+  owners.set(upstream, first ?? at);
+  if (first !== undefined)
+    return [{ severity: "mistake", path: at, message: "this upstream has a section already", first }];
+  return upstreams.has(upstream) ? [] : [warning(at, "is no upstream of this file")];
+}
+
+function checkSignal(raw: unknown, signal: unknown, path: FieldPath): Finding[] {
+  const kind = textAt(signal, ["kind"]) ?? "";
+  const found: Finding[] = (NEEDED[kind] ?? [])
+    .filter((key) => valueAt(signal, [key]) === undefined)
+    .map((key) => mistake([...path, key], `is missing: \`kind: ${kind}\` needs it`));
+  if (kind === "gpu_util_with_backlog" && valueAt(raw, ["gpu_health"]) === undefined)
+    found.push(warning([...path, "gpu"], "is watched by nobody without `gpu_health`, so the signal stays broken"));
+  return found;
+}
+
+function checkTier(tier: unknown, path: FieldPath, accounts: Map<string, FieldPath>, env: Env): Finding[] {
+  const found: Finding[] = [];
+  const id = textAt(tier, ["id"]);
+  const first = id === undefined ? undefined : accounts.get(id);
+  if (id !== undefined && first === undefined) accounts.set(id, [...path, "id"]);
+  if (first !== undefined)
+    found.push({ severity: "mistake", path: [...path, "id"], message: "another tier has this id", first });
+  const parsed = providerConfig.safeParse(tier);
+  for (const { key, problem } of parsed.success ? providerProblems(parsed.data) : [])
+    found.push(mistake([...path, key], problem));
+  if (valueAt(tier, ["price"]) !== undefined)
+    for (const key of ["per_day", "per_month"])
+      if (valueAt(tier, ["budget", key]) === undefined)
+        found.push(mistake([...path, "budget", key], "is missing: a tier that costs money has a budget"));
+  if (valueAt(tier, ["two_person"]) === true && textAt(tier, ["approval"]) !== "per_job")
+    found.push(warning([...path, "two_person"], "has no effect without `approval: per_job`"));
+  for (const key of ["key_env", "secret_key_env"]) {
+    const name = textAt(tier, [key]);
+    if (name !== undefined && !(Object.hasOwn(env, name) && env[name] !== ""))
+      found.push(warning([...path, key], "names an environment variable that is not set: the tier takes nothing"));
+  }
+  return found;
+}

@@ -1,0 +1,16 @@
+import { createHash } from "node:crypto";
+import type { JobRecord } from "../../contract/job.ts";
+
+/** What an approval is bound to: all that decides what a tier is asked for. 64 hex digits. */
+export function contentHash(
+  job: Pick<JobRecord, "id" | "method" | "path" | "model" | "upstream" | "contentType">,
+  body: Buffer | undefined,
+): string {
+  const { id, method, path, model, upstream, contentType } = job;
+  const head = JSON.stringify([id, method, path, model, upstream, contentType]);
+  return createHash("sha256")
+    .update(head)
+    .update("\n")
+    .update(body ?? "")
+    .digest("hex");
+}

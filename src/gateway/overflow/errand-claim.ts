@@ -1,0 +1,79 @@
+import type { JobError, JobErrand, JobOverflow, JobRecord } from "../../contract/job.ts";
+import type { Ledger, ReservationName } from "../../coord/overflow/ledger.ts";
+import type { JobEvent } from "../../decide/jobs/step-job.ts";
+import type { Clock } from "../../kernel/clock.ts";
+import type { Logger } from "../../kernel/log.ts";
+import type { AuditSink } from "../audit/audit-sink.ts";
+import type { MoneyWords } from "./money-audit.ts";
+import type { OverflowDesk } from "./overflow-desk.ts";
+import type { OverflowMetrics } from "./overflow-metrics.ts";
+
+/** How a claim ends, with the bytes that belong to it. */
+export interface RunEnd {
+  readonly event: JobEvent;
+  readonly result?: Buffer | undefined;
+}
+
+/** One claim of a job, as an errand needs it. */
+export interface ErrandClaim {
+  readonly job: JobRecord;
+  readonly token: string;
+  readonly body: Buffer | undefined;
+  /** Waits for a store that is away. False: the claim is no longer this one's. */
+  readonly write: (overflow: JobOverflow) => Promise<boolean>;
+  /** Aborted when the run is to stop. */
+  readonly signal: AbortSignal;
+  /** Why: the job has ended, another worker has it, or the gateway stops. Null while it goes on. */
+  readonly stopped: () => "ended" | "lost" | "handBack" | null;
+  /** It is no longer with the upstream. */
+  readonly left: () => void;
+}
+
+export interface ErrandDeps {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly audit: AuditSink;
+  readonly desk: OverflowDesk;
+  readonly metrics: OverflowMetrics;
+  readonly upstreamIdOf: (job: JobRecord) => string | null;
+  readonly resultBytesMax: () => number;
+}
+
+/** What is booked then, in millionths; also where the ledger is away: it holds what was reserved until it is told. */
+export async function settled(
+  { log }: Pick<ErrandDeps, "log">,
+  ledger: Ledger,
+  name: ReservationName,
+  chargedMicros: number | null,
+  errand: Pick<JobErrand, "micros">,
+): Promise<number> {
+  const outcome = await ledger.settle(name, chargedMicros);
+  if (outcome.kind === "done") {
+    const halted = outcome.view.account?.halted;
+    if (halted !== undefined && halted !== null) log.error("overflow.halted", { tier: name.tier, why: halted.why });
+    return outcome.view.reservation?.chargedMicros ?? chargedMicros ?? errand.micros;
+  }
+  log.error("overflow.unsettled", { reservation: name.id, charged: chargedMicros, why: outcome.why });
+  return chargedMicros ?? errand.micros;
+}
+
+export const wordsOf = (
+  job: JobRecord,
+  upstream: string,
+  { tier, micros, currency }: Pick<JobErrand, "tier" | "micros" | "currency">,
+): MoneyWords => ({
+  subject: job.id,
+  keyId: job.keyId,
+  class: job.class,
+  model: job.model,
+  upstream,
+  tier,
+  micros,
+  currency,
+  why: "",
+});
+
+export const unknownOutcome = (tier: string): JobError => ({
+  code: "OVERFLOW_OUTCOME_UNKNOWN",
+  message: `the tier ${tier} may have taken the job, and nobody knows what became of it; it is not sent again`,
+});

@@ -1,0 +1,40 @@
+import { NO_CALL, type AuditEvent } from "../../contract/audit-event.ts";
+import type { RequestClass } from "../../contract/request-class.ts";
+import type { Clock } from "../../kernel/clock.ts";
+
+/** What became of money that a tier was to have. */
+export type MoneyOutcome = "money_committed" | "money_charged" | "money_freed" | "money_held" | "money_refused";
+
+export interface MoneyWords {
+  readonly subject: string;
+  readonly keyId: string;
+  readonly class: RequestClass;
+  readonly model: string | null;
+  readonly upstream: string;
+  readonly tier: string;
+  readonly micros: number;
+  readonly currency: string;
+  readonly why: string;
+}
+
+/** One event for each decision about money. */
+export const moneyEvent = (clock: Clock, outcome: MoneyOutcome, words: MoneyWords): AuditEvent => ({
+  ...NO_CALL,
+  time: clock.wall(),
+  requestId: words.subject,
+  keyId: words.keyId,
+  class: words.class,
+  method: "POST",
+  route: `/overflow/${words.upstream}/${words.tier}`,
+  model: words.model,
+  upstream: words.upstream,
+  endpoint: null,
+  status: outcome === "money_refused" ? 403 : 200,
+  outcome,
+  errorCode: null,
+  totalMs: 0,
+  overflow: `${words.tier}: ${showMoney(words.micros, words.currency)}${words.why === "" ? "" : `, ${words.why}`}`,
+});
+
+export const showMoney = (micros: number, currency: string): string =>
+  `${(micros / 1_000_000).toFixed(2)}${currency === "" ? "" : ` ${currency}`}`;

@@ -1,0 +1,185 @@
+import { randomBytes } from "node:crypto";
+import { join } from "node:path";
+import type { GatewayConfig } from "../../contract/gateway-config.ts";
+import { isOpen, laneOf, onErrand, type JobRecord } from "../../contract/job.ts";
+import { Ledger } from "../../coord/overflow/ledger.ts";
+import type { JobStore } from "../../coord/jobs/job-store.ts";
+import type { RedisLink } from "../../coord/redis/redis-link.ts";
+import type { Reservation } from "../../decide/overflow/ledger-book.ts";
+import type { Clock, Timer } from "../../kernel/clock.ts";
+import type { Logger } from "../../kernel/log.ts";
+import type { AuditSink } from "../audit/audit-sink.ts";
+import type { UpstreamClient } from "../upstream/port.ts";
+import type { Upstream } from "../upstreams/upstream.ts";
+import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
+import { settled, wordsOf } from "./errand-claim.ts";
+import { ledgerMemory } from "./ledger-memory.ts";
+import { moneyEvent } from "./money-audit.ts";
+import { OverflowDesk } from "./overflow-desk.ts";
+import type { OverflowMetrics } from "./overflow-metrics.ts";
+import { makeProvider } from "./providers/make-provider.ts";
+import { Errands } from "./run-errand.ts";
+
+export interface OverflowPorts {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly audit: AuditSink;
+  readonly client: UpstreamClient;
+  readonly registry: UpstreamRegistry;
+  readonly config: () => GatewayConfig;
+  readonly link: RedisLink | null;
+  readonly metrics: OverflowMetrics;
+  readonly utilization: (gpu: string) => number | null;
+  readonly allowsExternal: (keyId: string) => boolean;
+  readonly controlAway: () => boolean;
+}
+
+const SWEEP_MS = 5_000;
+const EPOCH_BYTES = 8;
+
+/** Overflow of one gateway. Without a tier in the configuration neither its file nor its thread exists. */
+export class Overflow {
+  readonly desk: OverflowDesk;
+  readonly errands: Errands;
+  readonly #ports: OverflowPorts;
+  #ledger: Ledger | null = null;
+  #opening: Promise<void> | null = null;
+  #jobs: JobStore | null = null;
+  #timer: Timer | undefined;
+  #sweeping: Promise<void> | null = null;
+  #closed = false;
+
+  constructor(ports: OverflowPorts) {
+    this.#ports = ports;
+    this.desk = new OverflowDesk({
+      ...ports,
+      ledger: () => this.#ledger,
+      makeProvider: (settings) => makeProvider(settings, ports.clock),
+      jobsWaiting: (upstream) => this.#waiting(upstream),
+    });
+    this.errands = new Errands({
+      ...ports,
+      desk: this.desk,
+      upstreamIdOf: (job) => this.#upstreamOf(job)?.settings.id ?? null,
+      resultBytesMax: () => ports.config().jobs.resultBytesMax,
+    });
+    ports.metrics.collect(() => ({
+      cards: this.desk.policies.map(({ upstream }) => [upstream, this.desk.lastLook(upstream)?.readings ?? []]),
+      tiers: this.desk.tiers.map(({ id }) => [id, this.desk.tierState(id)?.inFlight ?? 0]),
+    }));
+  }
+
+  /** At the start and at each reload. Resolves when the ledger can be asked; it may be away. */
+  async apply(): Promise<void> {
+    this.desk.apply(this.#ports.config().overflow);
+    if (this.desk.policies.length === 0 || this.#closed) return;
+    this.#opening ??= this.#open();
+    await this.#opening;
+  }
+
+  get ledger(): Ledger | null {
+    return this.#ledger;
+  }
+
+  useJobs(store: JobStore): void {
+    this.#jobs = store;
+  }
+
+  /** The job and what it asks for, by whoever it is; undefined: there is none. */
+  async content(id: string): Promise<{ readonly job: JobRecord; readonly body: Buffer | undefined } | undefined> {
+    const read = await this.#jobs?.get(id);
+    return read === undefined ? undefined : { job: read.job, body: await this.#jobs?.readBlob(id, "body") };
+  }
+
+  upstreamIdOf(job: JobRecord): string | null {
+    return this.#upstreamOf(job)?.settings.id ?? null;
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#timer?.cancel();
+    await this.#sweeping;
+    await this.#ledger?.close();
+  }
+
+  async #open(): Promise<void> {
+    const { clock, config, link } = this.#ports;
+    const { dataDir } = config();
+    const store =
+      link === null
+        ? new (await import("../../coord/local/local-docs.ts")).LocalDocs(join(dataDir, "ledger.db"), clock)
+        : new (await import("../../coord/redis/redis-docs.ts")).RedisDocs(link);
+    this.#ledger = new Ledger({
+      store,
+      memory: ledgerMemory(dataDir, store.kind),
+      newEpoch: () => randomBytes(EPOCH_BYTES).toString("hex"),
+    });
+    this.#planSweep();
+  }
+
+  #upstreamOf(job: JobRecord): Upstream | undefined {
+    const { registry } = this.#ports;
+    return job.model === null ? registry.byId(job.upstream ?? "") : registry.byModel(job.model);
+  }
+
+  #waiting({ settings }: Upstream): Promise<number | null> {
+    if (this.#jobs === null) return Promise.resolve(0);
+    const lanes = [
+      laneOf({ model: null, upstream: settings.id }),
+      ...settings.models.map((model) => laneOf({ model, upstream: null })),
+    ];
+    return this.#jobs.waiting(lanes);
+  }
+
+  #planSweep(): void {
+    if (this.#closed) return;
+    this.#timer = this.#ports.clock.after(SWEEP_MS, () => {
+      this.#sweeping = this.#sweep().finally(() => {
+        this.#sweeping = null;
+        this.#planSweep();
+      });
+    });
+  }
+
+  /** Never rejects: what can't be done now is done in the next one. */
+  async #sweep(): Promise<void> {
+    try {
+      await this.#ledger?.sweep();
+      const reservations = (await this.#ledger?.reservations()) ?? [];
+      for (const reservation of reservations) if (reservation.state === "begun") await this.#reconcile(reservation);
+    } catch (error) {
+      this.#ports.log.debug("overflow.sweep", { message: error instanceof Error ? error.message : String(error) });
+    }
+  }
+
+  /** A call that began for a job that has ended without whoever made it: nobody else will settle it. */
+  async #reconcile({ id, tier, subject, micros, currency }: Reservation): Promise<void> {
+    const jobs = this.#jobs;
+    const ledger = this.#ledger;
+    if (jobs === null || ledger === null || !subject.startsWith("job_")) return;
+    const read = await jobs.get(subject);
+    if (read === undefined || isOpen(read.job.state)) return;
+    const { job } = read;
+    const name = { id, tier, subject };
+    const errand = job.overflow?.errand ?? null;
+    const { clock, audit, log } = this.#ports;
+    const words = wordsOf(job, this.upstreamIdOf(job) ?? "", { tier, micros, currency });
+    const state = this.desk.tierState(tier);
+    if (!onErrand(job) && errand?.paidMicros !== undefined && errand.paidMicros !== null) {
+      await ledger.settle(name, errand.paidMicros);
+      return;
+    }
+    // Whoever follows it calls it off by itself; it is given time.
+    if (clock.wall() - (job.endedAt ?? 0) < ABANDONED_MS) return;
+    if (errand !== null && errand.taskId !== null && state !== undefined) {
+      const called = await state.provider.cancel(errand.taskId, new AbortController().signal);
+      const paid = await settled({ log }, ledger, name, null, errand);
+      audit.record(moneyEvent(clock, "money_charged", { ...words, micros: paid, why: `called off: ${called.kind}` }));
+      return;
+    }
+    await ledger.outcomeUnknown(name, "its job has ended");
+    audit.record(moneyEvent(clock, "money_held", { ...words, why: "its job has ended" }));
+  }
+}
+
+const ABANDONED_MS = 120_000;
