@@ -6,6 +6,7 @@ import { ctlClusterCommands } from "./ctl-cluster.ts";
 import { ctlGatewayCommands } from "./ctl-gateways.ts";
 import { ctlGpuCommands } from "./ctl-gpu.ts";
 import { ctlKeyCommands } from "./ctl-key.ts";
+import { ctlRestartCommands } from "./ctl-restart.ts";
 import { keyCommands } from "./key-commands.ts";
 
 /** Commands that end by themselves. The roles, which run until they are told to stop, are added by `main.ts`. */
@@ -15,6 +16,7 @@ export const cliCommands: readonly Command[] = [
   ...ctlKeyCommands,
   ...ctlJobCommands,
   ...ctlClusterCommands,
+  ...ctlRestartCommands,
   ...ctlGatewayCommands,
   ...ctlCatalogCommands,
   ...ctlGpuCommands,

@@ -16,7 +16,7 @@ import {
 import { escapeControls } from "../kernel/log.ts";
 import { type Command, EXIT } from "./cli-io.ts";
 import { reportFailure } from "./ctl-client.ts";
-import { controlCommand, inPath, show, showBody } from "./ctl-control.ts";
+import { controlCommand, inPath, show, showBody, watch, WATCH_HELP, WATCH_OPTIONS } from "./ctl-control.ts";
 import { formatTable, orDash } from "./table.ts";
 
 const counts = (record: Readonly<Record<string, number>>): string =>
@@ -28,8 +28,9 @@ const status = controlCommand({
   words: ["ctl", "status"],
   summary: "show the cluster at a glance",
   about: "Capacity, nodes, replicas, what can't be placed and why, the leader and the catalog.",
-  options: {},
-  act: (call) => show(call, CONTROL_ROUTES.status, statusView, formatStatus),
+  optionsHelp: WATCH_HELP,
+  options: WATCH_OPTIONS,
+  act: (call) => watch(call, (again) => show(again, CONTROL_ROUTES.status, statusView, formatStatus)),
 });
 
 const BAR_CHARS = 20;
@@ -78,10 +79,13 @@ const list = <T>(
     words: ["ctl", name],
     summary: `list the ${name}`,
     about: `Lists the ${name}; - stands for what nobody measured.`,
-    options: {},
+    optionsHelp: WATCH_HELP,
+    options: WATCH_OPTIONS,
     act: (call) =>
-      show(call, CONTROL_ROUTES[name], z.object({ [name]: z.array(entry) }), (body) =>
-        formatTable(head, ((body as Record<string, T[]>)[name] ?? []).map(row)),
+      watch(call, (again) =>
+        show(again, CONTROL_ROUTES[name], z.object({ [name]: z.array(entry) }), (body) =>
+          formatTable(head, ((body as Record<string, T[]>)[name] ?? []).map(row)),
+        ),
       ),
   });
 
@@ -91,7 +95,7 @@ const nodes = list(
   ["NODE", "STATE", "SILENT", "GPUS", "SICK", "REPLICAS", "ADDRESS", "LABELS"],
   (node) => [
     node.name,
-    node.cordoned ? `${node.state}, cordoned` : node.state,
+    node.draining ? `${node.state}, draining` : node.cordoned ? `${node.state}, cordoned` : node.state,
     node.silent_s === null ? "-" : `${node.silent_s} s`,
     orDash(node.gpus),
     orDash(node.sick_gpus),
@@ -125,11 +129,11 @@ const gpus = list(
 const models = list(
   "models",
   modelView,
-  ["MODEL", "STATE", "READY", "REPLICAS", "MIN", "MAX", "PRIORITY", "WHY"],
+  ["MODEL", "STATE", "READY", "REPLICAS", "WANTED", "MIN", "MAX", "PRIORITY", "WHY"],
   (model) => [
     model.name,
     model.state,
-    ...[model.ready, model.replicas, model.min, model.max, model.priority].map(String),
+    ...[model.ready, model.replicas, model.wanted, model.min, model.max, model.priority].map(String),
     orDash(model.why),
   ],
 );
@@ -137,7 +141,7 @@ const models = list(
 const replicas = list(
   "replicas",
   replicaView,
-  ["REPLICA", "MODEL", "ENGINE", "STATE", "NODES", "GPUS", "WHY"],
+  ["REPLICA", "MODEL", "ENGINE", "STATE", "NODES", "GPUS", "RESTART", "WHY"],
   (replica) => [
     replica.id,
     replica.model,
@@ -145,7 +149,8 @@ const replicas = list(
     replica.outdated ? `${replica.state}, outdated` : replica.state,
     orDash(replica.nodes.join(",")),
     String(replica.gpus.length),
-    orDash(replica.why),
+    replica.restart === "none" ? "-" : replica.restart,
+    orDash(replica.restart_why ?? replica.why),
   ],
 );
 
@@ -293,6 +298,16 @@ const actions = [
     method: "POST",
     path: (node) => `${CONTROL_ROUTES.nodes}/${node}/uncordon`,
     done: "uncordoned",
+  }),
+  action({
+    words: ["ctl", "drain"],
+    name: "NODE",
+    summary: "have a node's replicas run elsewhere, and take nothing new to it",
+    about:
+      "Its replicas are replaced on other nodes, one of a model at a time, and serve until then. One that fits nowhere else stays, and `ctl replicas` says why. `ctl uncordon` ends it.",
+    method: "POST",
+    path: (node) => `${CONTROL_ROUTES.nodes}/${node}/drain`,
+    done: "draining",
   }),
   action({
     words: ["ctl", "retry"],

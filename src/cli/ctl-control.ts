@@ -34,15 +34,17 @@ export function controlCommand<const Options extends ParseArgsOptionsConfig>(spe
   readonly optionsHelp?: string;
   readonly options: Options;
   readonly names?: readonly string[];
+  /** Whether the names may be left out. */
+  readonly optional?: boolean;
   readonly act: (call: ControlCall<ReturnType<typeof readControlArgs<Options>>["values"]>) => Promise<number>;
 }): Command {
-  const { words, summary, usage = "", about, optionsHelp = "", options, names = [], act } = spec;
+  const { words, summary, usage = "", about, optionsHelp = "", options, names = [], optional = false, act } = spec;
   return {
     words,
     summary,
-    help: `usage: yardmaster ${[...words, ...names, ...(usage === "" ? [] : [usage])].join(" ")} [options]\n\n${about}\n\n${optionsHelp}${CONTROL_OPTIONS_HELP}`,
+    help: `usage: yardmaster ${[...words, ...(usage === "" ? names : [usage])].join(" ")} [options]\n\n${about}\n\n${optionsHelp}${CONTROL_OPTIONS_HELP}`,
     async run(args, io) {
-      const { values, positionals, json, flags } = readControlArgs(args, options, names);
+      const { values, positionals, json, flags } = readControlArgs(args, options, names, optional);
       return act({ client: await openCtlClient(flags, io, "control"), io, json, values, positionals });
     },
   };
@@ -52,8 +54,9 @@ function readControlArgs<const Options extends ParseArgsOptionsConfig>(
   args: readonly string[],
   options: Options,
   names: readonly string[],
+  optional: boolean,
 ) {
-  const { values, positionals } = readArgs(args, { ...options, ...CONTROL_OPTIONS }, { names });
+  const { values, positionals } = readArgs(args, { ...options, ...CONTROL_OPTIONS }, { names, optional });
   const flags = values as {
     readonly url?: string;
     readonly "key-file"?: string;
@@ -63,6 +66,34 @@ function readControlArgs<const Options extends ParseArgsOptionsConfig>(
   };
   if (flags.output !== "table" && flags.output !== "json") throw usageError("-o: use table or json");
   return { values, positionals, json: flags.json || flags.output === "json", flags };
+}
+
+export const WATCH_OPTIONS = {
+  watch: { type: "boolean", default: false },
+} as const satisfies ParseArgsOptionsConfig;
+export const WATCH_HELP = "  --watch                 show it again whenever it has changed, until Ctrl-C\n";
+const WATCH_MS = 1_000;
+
+/** Runs `once`, and with `--watch` again and again as long as it succeeds; what it writes is shown only where it differs. */
+export async function watch(
+  call: ControlCall<{ readonly watch: boolean }>,
+  once: (call: ControlCall<unknown>) => Promise<number>,
+): Promise<number> {
+  if (!call.values.watch) return once(call);
+  const { io } = call;
+  let last = "";
+  for (;;) {
+    let text = "";
+    const code = await once({ ...call, io: { ...io, out: (more) => void (text += more) } });
+    if (code !== EXIT.done) return code;
+    if (text !== last) io.out(last === "" || call.json ? text : `\n${text}`);
+    last = text;
+    const isOver = await io.clock.sleep(WATCH_MS, io.signal).then(
+      () => false,
+      () => true,
+    );
+    if (isOver) return EXIT.done;
+  }
 }
 
 /** Asks, checks the answer's form and shows it. Returns the exit code. */

@@ -3,26 +3,29 @@ import { CONTROL_ROUTES, gatewayCredentialsView, gatewayCredentialView, gatewayV
 import { escapeControls } from "../kernel/log.ts";
 import { type Command, EXIT } from "./cli-io.ts";
 import { reportFailure } from "./ctl-client.ts";
-import { controlCommand, inPath, show, showBody } from "./ctl-control.ts";
+import { controlCommand, inPath, show, showBody, watch, WATCH_HELP, WATCH_OPTIONS } from "./ctl-control.ts";
 import { formatTable, orDash } from "./table.ts";
 
 const list = controlCommand({
   words: ["ctl", "gateways"],
   summary: "list the gateways that are connected",
   about: "Gateways that are connected to the control plane that answers, and how far they have been told what runs.",
-  options: {},
+  optionsHelp: WATCH_HELP,
+  options: WATCH_OPTIONS,
   act: (call) =>
-    show(call, CONTROL_ROUTES.gateways, z.object({ gateways: z.array(gatewayView) }), ({ gateways }) =>
-      formatTable(
-        ["GATEWAY", "VERSION", "SILENT", "FEED", "WAITING", "IN FLIGHT"],
-        gateways.map((gateway) => [
-          gateway.name,
-          gateway.version,
-          gateway.silent_s === null ? "-" : `${gateway.silent_s} s`,
-          gateway.behind ? `${orDash(gateway.at)}, behind` : orDash(gateway.at),
-          String(gateway.waiting),
-          String(gateway.in_flight),
-        ]),
+    watch(call, (again) =>
+      show(again, CONTROL_ROUTES.gateways, z.object({ gateways: z.array(gatewayView) }), ({ gateways }) =>
+        formatTable(
+          ["GATEWAY", "VERSION", "SILENT", "FEED", "WAITING", "IN FLIGHT"],
+          gateways.map((gateway) => [
+            gateway.name,
+            gateway.version,
+            gateway.silent_s === null ? "-" : `${gateway.silent_s} s`,
+            gateway.behind ? `${orDash(gateway.at)}, behind` : orDash(gateway.at),
+            String(gateway.waiting),
+            String(gateway.in_flight),
+          ]),
+        ),
       ),
     ),
 });

@@ -14,6 +14,7 @@ export const CONTROL_ROUTES = {
   gpus: "/v1/gpus",
   models: "/v1/models",
   replicas: "/v1/replicas",
+  rollout: "/v1/rollout",
   events: "/v1/events",
   enrolmentTokens: "/v1/enrolment-tokens",
   gateways: "/v1/gateways",
@@ -78,6 +79,8 @@ export const nodeView = z.object({
   /** Since it was last heard. */
   silent_s: unknown,
   cordoned: z.boolean(),
+  /** What runs there is to run elsewhere. */
+  draining: z.boolean(),
   agent_version: words,
   address: words,
   labels: z.record(z.string(), z.string()),
@@ -118,6 +121,8 @@ export const modelView = z.object({
   priority: z.number(),
   min: z.number(),
   max: z.number(),
+  /** How many should run now. */
+  wanted: z.number(),
   ready: z.number(),
   replicas: z.number(),
   state: z.enum(["ready", "starting", "waiting", "parked", "stopped", "removed"]),
@@ -136,11 +141,20 @@ export const replicaView = z.object({
   gpus: z.array(z.string()),
   /** Its profile is no longer one of its model's. */
   outdated: z.boolean(),
+  /** none, queued, replacing, in place, or "refused: " and why. */
+  restart: z.string(),
+  /** What a queued restart waits for. */
+  restart_why: words,
+  /** The replica that it replaces. */
+  replaces: words,
   created: z.string(),
   ready: words,
   why: words,
 });
 export type ReplicaAnswer = z.output<typeof replicaView>;
+
+export const restartView = z.object({ replica: z.string(), restart: z.string() });
+export const rolloutView = z.object({ replicas: z.array(z.string()) });
 
 /** Gateways that are connected to the control plane that answers. */
 export const gatewayView = z.object({

@@ -18,7 +18,11 @@ export type ControlEventKind =
   | "nodeCordoned"
   | "nodeUncordoned"
   | "nodeRemoved"
+  | "nodeDraining"
   | "modelRetried"
+  | "modelScaled"
+  | "restartAsked"
+  | "rolloutAsked"
   | "eventsLost";
 
 /** As it is given to the store. Holds no secret. */

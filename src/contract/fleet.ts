@@ -255,6 +255,8 @@ export interface ModelDoc {
   readonly parked: { readonly why: string; readonly at: string } | null;
   /** When a gateway first asked for a model that runs on demand only. */
   readonly demandedAt: string | null;
+  /** How many were asked for, within what the catalog allows; null or absent: as the catalog says. */
+  readonly scaledTo?: number | null;
 }
 
 /** What starts of a profile on a GPU class really took; "" is the class of replicas without a GPU. */

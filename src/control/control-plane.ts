@@ -17,6 +17,7 @@ import { type ApiRequest, ApiServer } from "./api/api-server.ts";
 import { CatalogAnswers } from "./api/catalog-answers.ts";
 import { ClusterAnswers } from "./api/cluster-answers.ts";
 import { GatewayAnswers } from "./api/gateway-answers.ts";
+import { RestartAnswers } from "./api/restart-answers.ts";
 import { readServerTls, type ServerTls } from "./api/server-tls.ts";
 import { CatalogKeeper } from "./catalog/catalog-keeper.ts";
 import { CatalogSource } from "./catalog/catalog-source.ts";
@@ -59,6 +60,8 @@ interface Parts {
   readonly tls: ServerTls | null;
 }
 
+const NODE_STATES = { cordon: "cordoned", uncordon: "open", drain: "draining" } as const;
+
 /** One control plane, from its store to its listener. */
 export class ControlPlane {
   readonly #options: ControlPlaneOptions;
@@ -71,6 +74,7 @@ export class ControlPlane {
   readonly #keys: KeyRing;
   readonly #api: ApiServer;
   readonly #cluster: ClusterAnswers;
+  readonly #restarts: RestartAnswers;
   readonly #catalog: CatalogAnswers;
   readonly #gateways: GatewayAnswers;
   readonly #end = new AbortController();
@@ -138,6 +142,7 @@ export class ControlPlane {
     const bounded = <T>(work: Promise<T>): Promise<T> => this.#bounded(work);
     const shared = { clock, keeper, source: this.#source, bounded };
     this.#cluster = new ClusterAnswers({ ...shared, version, store, leadership: this.#leadership, view });
+    this.#restarts = new RestartAnswers({ clock, leadership: this.#leadership, view, bounded });
     this.#catalog = new CatalogAnswers(shared);
     this.#gateways = new GatewayAnswers({
       clock,
@@ -290,7 +295,12 @@ export class ControlPlane {
         return this.#cluster.list(route.handler);
       case "cordon":
       case "uncordon":
-        return this.#cluster.cordon(request, route.handler === "cordon");
+      case "drain":
+        return this.#cluster.setNode(request, NODE_STATES[route.handler]);
+      case "restart":
+      case "rollout":
+      case "scale":
+        return this.#restarts[route.handler](request);
       case "nodeRemove":
         return this.#cluster.removeNode(request);
       case "placement":

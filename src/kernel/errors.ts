@@ -34,6 +34,7 @@ export const ERRORS = {
   KEY_UNKNOWN: { http: 404, retry: "never", meaning: "No stored key has this id." },
   GPU_UNKNOWN: { http: 404, retry: "never", meaning: "No source has told of a GPU of this name." },
   NODE_UNKNOWN: { http: 404, retry: "never", meaning: "There is no node of this id or name." },
+  REPLICA_UNKNOWN: { http: 404, retry: "never", meaning: "There is no replica of this id." },
   REVISION_UNKNOWN: { http: 404, retry: "never", meaning: "The catalog has no such revision, or keeps it no longer." },
   ROUTE_UNKNOWN: { http: 404, retry: "never", meaning: "There is no such route." },
   METHOD_NOT_ALLOWED: { http: 405, retry: "never", meaning: "The route exists, but not for this method; see `Allow`." },
@@ -111,6 +112,11 @@ export const ERRORS = {
     retry: "never",
     meaning:
       "The change of the catalog takes away more than 30 % of the replicas, or the last one of a model; the answer has the token that confirms it.",
+  },
+  ACTION_REFUSED: {
+    http: 409,
+    retry: "never",
+    meaning: "What was asked for is not allowed by the state of what it is about; the message says why.",
   },
   CATALOG_CHANGED: {
     http: 412,

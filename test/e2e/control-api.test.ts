@@ -41,7 +41,10 @@ after(() => control[Symbol.asyncDispose]());
 const bind = (inner: ClusterView): ClusterView => ({
   snapshot: () => inner.snapshot(),
   explain: (model) => inner.explain(model),
-  setCordon: (...args) => inner.setCordon(...args),
+  setNode: (...args) => inner.setNode(...args),
+  restart: (...args) => inner.restart(...args),
+  rollout: (...args) => inner.rollout(...args),
+  scale: (...args) => inner.scale(...args),
   retry: (...args) => inner.retry(...args),
   removeNode: (...args) => inner.removeNode(...args),
   confirmRestored: (by) => inner.confirmRestored(by),

@@ -110,7 +110,7 @@ test("lists say - for what is not known, and a placement is explained", async ()
   await eventually(
     "what a pass found",
     async () => (await ctl(["models"])).out,
-    (out) => /^a +waiting +0 +0 +1 +1 +50 +there is no node$/m.test(out),
+    (out) => /^a +waiting +0 +0 +1 +1 +1 +50 +there is no node$/m.test(out),
   );
   assert.equal((await ctl(["explain-placement", "a"])).out, "there is no node\n");
   const events = JSON.parse((await ctl(["events", "--kind", "catalogApplied", "-o", "json"])).out) as {
@@ -152,12 +152,32 @@ test("a token to enrol a node is printed once, and stands nowhere else [80.C39]"
     if (existsSync(join(dataDir, file))) assert.ok(!(await readFile(join(dataDir, file), "latin1")).includes(token));
 });
 
-test("exit codes: 1 refused, 2 usage, 3 not reached", async () => {
+test("exit codes: 1 refused, 2 usage, 3 not reached, and nothing on standard output then [40.V1]", async () => {
   assert.equal((await ctl(["explain-placement", "none"])).code, 1);
   assert.equal((await ctl(["cordon", "none"])).code, 1);
-  assert.equal((await ctl(["retry", "none"])).code, 1);
+  for (const args of [
+    ["retry", "none"],
+    ["drain", "none"],
+    ["restart", "none"],
+    ["rollout", "none"],
+    ["rollout", "--outdated"],
+    ["scale", "none", "1"],
+    ["scale", "a", "5"],
+    ["restart", "none", "--max-surge", "0"],
+    ["restart", "none", "--watch", "-o", "json"],
+  ]) {
+    const { code, out, err } = await ctl(args);
+    assert.deepEqual([code, out, /refused \(4\d\d [A-Z_]+\)/.test(err)], [1, "", true], args.join(" "));
+  }
   for (const args of [
     ["cordon"],
+    ["restart"],
+    ["restart", "r1", "--max-surge", "x"],
+    ["rollout"],
+    ["rollout", "a", "--outdated"],
+    ["scale", "a"],
+    ["scale", "a", "-1"],
+    ["scale", "a", "many"],
     ["status", "-o", "xml"],
     ["catalog", "apply", "no-such-file"],
     ["catalog", "rollback", "x"],

@@ -13,6 +13,7 @@ import type { EventQuery } from "../store/events.ts";
 import type { ActionOutcome, ClusterSnapshot, ClusterView } from "../view/cluster-view.ts";
 import { gpuViews, modelViews, nodeViews, placementView, replicaViews, statusParts } from "../view/views.ts";
 import { type Answer, json } from "./answer.ts";
+import { answerOutcome } from "./outcome.ts";
 import type { ApiRequest } from "./api-server.ts";
 import { read } from "./catalog-answers.ts";
 import { readJson, SMALL_BODY_LIMITS } from "./read-body.ts";
@@ -104,10 +105,11 @@ export class ClusterAnswers {
     return json({ events: await bounded(store.events(readEventQuery(query))) });
   }
 
-  async cordon({ rest, keyId }: ApiRequest, cordoned: boolean): Promise<Answer> {
+  async setNode({ rest, keyId }: ApiRequest, to: "open" | "cordoned" | "draining"): Promise<Answer> {
     const node = await this.#nodeNamed(rest);
-    const outcome = await this.#ports.bounded(this.#ports.view.setCordon(node.id, cordoned, keyId));
-    return this.#done(outcome, unknownNode(rest), { node: node.name, cordoned });
+    const outcome = await this.#ports.bounded(this.#ports.view.setNode(node.id, to, keyId));
+    const body = { node: node.name, cordoned: to !== "open", draining: to === "draining" };
+    return this.#done(outcome, unknownNode(rest), body);
   }
 
   async removeNode({ rest, keyId }: ApiRequest): Promise<Answer> {
@@ -160,34 +162,18 @@ export class ClusterAnswers {
   }
 
   #done(outcome: ActionOutcome, unknown: YardmasterError, body: unknown): Answer {
-    switch (outcome.kind) {
-      case "done":
-        return json(body);
-      case "unknownTarget":
-        throw unknown;
-      case "notLeader": {
-        const { leader } = this.#ports.leadership.view();
-        const who = leader === null ? "and who does is not known" : `${leader.holder} does`;
-        throw new YardmasterError("NOT_LEADER", `this control plane does not lead, ${who}`);
-      }
-      case "storeUnavailable":
-        throw new YardmasterError(
-          "STORE_UNAVAILABLE",
-          "the store did not take the change; it may have been made all the same",
-        );
-      default:
-        return assertNever(outcome, "action outcome");
-    }
+    return answerOutcome(this.#ports.leadership, outcome, unknown, () => body);
   }
 }
 
-function modelNamed({ catalog }: ClusterSnapshot, name: string): string | undefined {
+/** By name or alias. */
+export function modelNamed({ catalog }: ClusterSnapshot, name: string): string | undefined {
   if (catalog.models.has(name)) return name;
   return [...catalog.models.values()].find(({ aliases }) => aliases.includes(name))?.name;
 }
 
-const shown = (text: string): string => JSON.stringify(text.slice(0, 200));
-const unknownModel = (name: string): YardmasterError =>
+export const shown = (text: string): string => JSON.stringify(text.slice(0, 200));
+export const unknownModel = (name: string): YardmasterError =>
   new YardmasterError("MODEL_UNKNOWN", `the catalog has no model ${shown(name)}`);
 const unknownNode = (name: string): YardmasterError =>
   new YardmasterError("NODE_UNKNOWN", `there is no node ${shown(name)}`);

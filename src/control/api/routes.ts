@@ -11,12 +11,16 @@ export type Handler =
   | "nodes"
   | "cordon"
   | "uncordon"
+  | "drain"
   | "nodeRemove"
   | "gpus"
   | "models"
   | "placement"
   | "retry"
   | "replicas"
+  | "restart"
+  | "rollout"
+  | "scale"
   | "events"
   | "tokenNew"
   | "logs"
@@ -60,12 +64,17 @@ export const API_ROUTES: readonly ApiRoute[] = [
   row("GET", CONTROL_ROUTES.nodes, "nodes", OPERATORS),
   row("POST", `${CONTROL_ROUTES.nodes}/*/cordon`, "cordon", OPERATORS),
   row("POST", `${CONTROL_ROUTES.nodes}/*/uncordon`, "uncordon", OPERATORS),
+  row("POST", `${CONTROL_ROUTES.nodes}/*/drain`, "drain", OPERATORS),
   row("DELETE", `${CONTROL_ROUTES.nodes}/*`, "nodeRemove", ADMINS),
   row("GET", CONTROL_ROUTES.gpus, "gpus", OPERATORS),
   row("GET", CONTROL_ROUTES.models, "models", OPERATORS),
   row("GET", `${CONTROL_ROUTES.models}/*/placement`, "placement", OPERATORS),
   row("POST", `${CONTROL_ROUTES.models}/*/retry`, "retry", OPERATORS),
+  row("POST", `${CONTROL_ROUTES.models}/*/rollout`, "rollout", OPERATORS),
+  row("POST", `${CONTROL_ROUTES.models}/*/scale`, "scale", OPERATORS),
+  row("POST", CONTROL_ROUTES.rollout, "rollout", OPERATORS),
   row("GET", CONTROL_ROUTES.replicas, "replicas", OPERATORS),
+  row("POST", `${CONTROL_ROUTES.replicas}/*/restart`, "restart", OPERATORS),
   row("GET", `${CONTROL_ROUTES.replicas}/*/logs`, "logs", OPERATORS),
   row("GET", CONTROL_ROUTES.gateways, "gateways", OPERATORS),
   row("GET", `${CONTROL_ROUTES.gateways}/credentials`, "gatewayCredentials", OPERATORS),

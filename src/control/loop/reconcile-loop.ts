@@ -1,6 +1,5 @@
 import { createHmac, randomBytes } from "node:crypto";
-import type { NewEvent } from "../../contract/control-event.ts";
-import type { NodeReport, StoreWrite } from "../../contract/fleet.ts";
+import type { NodeReport } from "../../contract/fleet.ts";
 import type { ControlSettings } from "../../contract/resolve-control.ts";
 import { type FleetStatus, NodeWatch, type WatchSettings } from "../../decide/fleet/node-watch.ts";
 import type { LeaderTerm } from "../../decide/leader/lease-claim.ts";
@@ -11,7 +10,7 @@ import type { Leadership } from "../leader/leadership.ts";
 import type { AgentLinkServer } from "../link/agent-link-server.ts";
 import type { ActionOutcome } from "../view/cluster-view.ts";
 import type { TermDocs } from "./term-docs.ts";
-import { type FinishedPass, type LoopPorts, TermLoop } from "./term-loop.ts";
+import { type FinishedPass, type LoopAction, type LoopPorts, TermLoop } from "./term-loop.ts";
 
 export const passSettings = (settings: ControlSettings): PassSettings => ({
   ...PASS_DEFAULTS,
@@ -85,11 +84,7 @@ export class ReconcileLoop {
   }
 
   /** See `TermLoop.act`; "notLeader" on a standby. */
-  async act(
-    decide: (
-      docs: TermDocs,
-    ) => { readonly writes: readonly StoreWrite[]; readonly events: readonly NewEvent[] } | undefined,
-  ): Promise<ActionOutcome> {
+  async act(decide: (docs: TermDocs) => LoopAction | undefined): Promise<ActionOutcome> {
     return this.#running?.act(decide) ?? { kind: "notLeader" };
   }
 

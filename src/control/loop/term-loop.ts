@@ -52,6 +52,11 @@ export interface LoopPorts {
   readonly onPass: (pass: FinishedPass) => void;
 }
 
+/** What is to be stored for what an operator asked for, or why nothing is. */
+export type LoopAction =
+  | { readonly writes: readonly StoreWrite[]; readonly events: readonly NewEvent[] }
+  | { readonly refused: string };
+
 /** What a pass saw and did. */
 export interface FinishedPass {
   readonly snapshot: PassSnapshot;
@@ -126,15 +131,12 @@ export class TermLoop {
   }
 
   /** What an operator asks for, committed between two passes. `decide` tells undefined for a target that is not there. */
-  act(
-    decide: (
-      docs: TermDocs,
-    ) => { readonly writes: readonly StoreWrite[]; readonly events: readonly NewEvent[] } | undefined,
-  ): Promise<ActionOutcome> {
+  act(decide: (docs: TermDocs) => LoopAction | undefined): Promise<ActionOutcome> {
     return this.#inLine(async () => {
       if (this.#docs === null) return { kind: "storeUnavailable" };
       const wanted = decide(this.#docs);
       if (wanted === undefined) return { kind: "unknownTarget" };
+      if ("refused" in wanted) return { kind: "refused", why: wanted.refused };
       const outcome = await this.#commit(this.#docs, wanted.writes, wanted.events);
       this.wake();
       if (outcome === "ok") return { kind: "done" };

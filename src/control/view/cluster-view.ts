@@ -1,6 +1,15 @@
 import type { Catalog } from "../../contract/catalog.ts";
-import type { MemoryDoc, ModelDoc, NodeDoc, NodeReport, NodeState, ReplicaDoc } from "../../contract/fleet.ts";
+import type {
+  MemoryDoc,
+  ModelDoc,
+  NodeDoc,
+  NodeReport,
+  NodeState,
+  ReplicaDoc,
+  RestartPace,
+} from "../../contract/fleet.ts";
 import type { ProfileExplanation } from "../../decide/placement/place-replica.ts";
+import type { RestartWish } from "../../decide/reconcile/ask-restart.ts";
 
 export interface SeenNode {
   readonly doc: NodeDoc;
@@ -40,8 +49,11 @@ export interface GatewaySeen {
 }
 
 export type ActionOutcome =
-  | { readonly kind: "done" }
+  /** `replicas`: those that it is about, where they were not named. */
+  | { readonly kind: "done"; readonly replicas?: readonly string[] }
   | { readonly kind: "unknownTarget" }
+  /** What it is about does not allow it now. */
+  | { readonly kind: "refused"; readonly why: string }
   /** Only the leader may. */
   | { readonly kind: "notLeader" }
   | { readonly kind: "storeUnavailable" };
@@ -51,7 +63,13 @@ export interface ClusterView {
   snapshot(): Promise<ClusterSnapshot>;
   /** What keeps a further replica of the model from each node; undefined for an unknown model. */
   explain(model: string): Promise<readonly ProfileExplanation[] | undefined>;
-  setCordon(nodeId: string, cordoned: boolean, by: string): Promise<ActionOutcome>;
+  setNode(nodeId: string, to: "open" | "cordoned" | "draining", by: string): Promise<ActionOutcome>;
+  /** Replaces a ready replica by a new one. */
+  restart(replicaId: string, wish: RestartWish, by: string): Promise<ActionOutcome>;
+  /** Restarts all ready replicas of the model, or with null those of all models that are outdated. */
+  rollout(model: string | null, pace: RestartPace, continues: boolean, by: string): Promise<ActionOutcome>;
+  /** Asks for so many replicas, within what the catalog allows. */
+  scale(model: string, replicas: number, by: string): Promise<ActionOutcome>;
   /** Lifts a model's park and back-off. */
   retry(model: string, by: string): Promise<ActionOutcome>;
   /** Shuts the node out and forgets it; its replicas are lost to the cluster. */

@@ -1,8 +1,16 @@
+import { randomBytes } from "node:crypto";
 import { controlEvent } from "../../contract/control-event.ts";
-import type { NodeDoc } from "../../contract/fleet.ts";
+import type { NodeDoc, RestartPace } from "../../contract/fleet.ts";
 import type { ProfileExplanation } from "../../decide/placement/place-replica.ts";
+import {
+  type Asked,
+  askRestart,
+  askRollout,
+  type Fleet,
+  type RestartWish,
+} from "../../decide/reconcile/ask-restart.ts";
 import { explainModel } from "../../decide/reconcile/explain-model.ts";
-import { clearFailures } from "../../decide/reconcile/model-failures.ts";
+import { clearFailures, newModelDoc } from "../../decide/reconcile/model-failures.ts";
 import { describeRefusal } from "../../decide/reconcile/placing.ts";
 import type { PassSettings, PassSnapshot, PlacementRefusal } from "../../decide/reconcile/snapshot.ts";
 import type { Clock } from "../../kernel/clock.ts";
@@ -44,6 +52,12 @@ export function clusterSnapshot(
   };
 }
 
+const NODE_ACTIONS = {
+  open: ["nodeUncordoned", "uncordoned"],
+  cordoned: ["nodeCordoned", "cordoned"],
+  draining: ["nodeDraining", "told to drain"],
+} as const;
+
 interface Known {
   readonly snapshot: PassSnapshot;
   readonly unplaced: readonly PlacementRefusal[];
@@ -75,13 +89,15 @@ export class LiveView implements ClusterView {
     return this.#ports.feed.gateways();
   }
 
-  setCordon(nodeId: string, cordoned: boolean, by: string): Promise<ActionOutcome> {
+  setNode(nodeId: string, to: "open" | "cordoned" | "draining", by: string): Promise<ActionOutcome> {
     return this.#ports.loop.act((docs) => {
       const doc = docs.nodes.get(nodeId);
       if (doc === undefined) return undefined;
-      const kind = cordoned ? "nodeCordoned" : "nodeUncordoned";
-      const why = `node ${doc.name} was ${cordoned ? "cordoned" : "uncordoned"}`;
-      const next: NodeDoc = { ...doc, cordoned };
+      const [kind, done] = NODE_ACTIONS[to];
+      const why = `node ${doc.name} was ${done}`;
+      // A node that drains is cordoned as well; a cordon of one that drains ends no drain.
+      const draining = to === "draining" || (to === "cordoned" && doc.draining === true);
+      const next: NodeDoc = { ...doc, cordoned: to !== "open", draining };
       return { writes: [{ kind: "node", id: nodeId, doc: next }], events: [controlEvent(kind, why, { nodeId, by })] };
     });
   }
@@ -110,6 +126,51 @@ export class LiveView implements ClusterView {
         writes: doc === undefined ? [] : [{ kind: "model", id: model, doc: clearFailures(doc) }],
         events: [event],
       };
+    });
+  }
+
+  restart(replicaId: string, wish: RestartWish, by: string): Promise<ActionOutcome> {
+    return this.#ask((fleet) => askRestart(fleet, replicaId, wish), "restartAsked", by);
+  }
+
+  rollout(model: string | null, pace: RestartPace, continues: boolean, by: string): Promise<ActionOutcome> {
+    const rollout = { id: `rollout-${randomBytes(6).toString("hex")}`, continues };
+    return this.#ask((fleet) => askRollout(fleet, model, { pace, rollout }), "rolloutAsked", by);
+  }
+
+  async #ask(ask: (fleet: Fleet) => Asked, kind: "restartAsked" | "rolloutAsked", by: string): Promise<ActionOutcome> {
+    let replicas: readonly string[] = [];
+    const outcome = await this.#ports.loop.act((docs) => {
+      const asked = ask({ catalog: this.#ports.keeper.snapshot.catalog, replicas: docs.replicas });
+      if (asked.kind === "unknown") return undefined;
+      if (asked.kind === "refused") return { refused: asked.why };
+      replicas = asked.replicas.map(({ id }) => id);
+      const writes = asked.replicas.map((doc) => ({ kind: "replica", id: doc.id, doc }) as const);
+      const events = asked.replicas.map(({ id, model, restart }) =>
+        controlEvent(kind, restart?.stopFirst === true ? "in its place" : "beside it where there is room", {
+          model,
+          replicaId: id,
+          by,
+        }),
+      );
+      return { writes, events };
+    });
+    return outcome.kind === "done" ? { kind: "done", replicas } : outcome;
+  }
+
+  scale(name: string, replicas: number, by: string): Promise<ActionOutcome> {
+    return this.#ports.loop.act((docs) => {
+      const { catalog } = this.#ports.keeper.snapshot;
+      const model = catalog.models.get(name);
+      if (model === undefined) return undefined;
+      const { min, max } = model.replicas;
+      if (replicas < min || replicas > max)
+        return { refused: `the catalog allows ${min} to ${max} replicas of ${name}, not ${replicas}` };
+      const before = docs.models.get(name) ?? newModelDoc(name, model);
+      // Scaled to none it starts again when somebody asks, and not because somebody once did.
+      const doc = { ...before, scaledTo: replicas, ...(replicas === 0 ? { demandedAt: null } : {}) };
+      const event = controlEvent("modelScaled", `${replicas} replicas were asked for`, { model: name, by });
+      return { writes: [{ kind: "model", id: name, doc }], events: [event] };
     });
   }
 

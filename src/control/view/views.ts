@@ -10,7 +10,9 @@ import type {
 import type { Model } from "../../contract/catalog.ts";
 import type { ModelDoc, ReplicaDoc } from "../../contract/fleet.ts";
 import type { ProfileExplanation } from "../../decide/placement/place-replica.ts";
-import { byModel, runningOf } from "../../decide/reconcile/model-counts.ts";
+import { restartState } from "../../decide/reconcile/judge-restart.ts";
+import { byModel, runningOf, wantedCount } from "../../decide/reconcile/model-counts.ts";
+import { newModelDoc } from "../../decide/reconcile/model-failures.ts";
 import type { ClusterSnapshot, GatewaySeen, SeenNode } from "./cluster-view.ts";
 import { describeExclusion } from "../../decide/placement/describe-exclusion.ts";
 
@@ -35,6 +37,7 @@ export function nodeViews({ nodes, replicas }: ClusterSnapshot): NodeAnswer[] {
       state: node.state,
       silent_s: seconds(node.silentMs),
       cordoned: doc.cordoned,
+      draining: doc.draining === true,
       agent_version: report?.agentVersion ?? null,
       address: report?.address ?? null,
       labels: { ...(report?.labels ?? doc.labels) },
@@ -85,6 +88,9 @@ export function replicaViews({ catalog, nodes, replicas }: ClusterSnapshot): Rep
     nodes: replica.shards.map(({ nodeId }) => names.get(nodeId) ?? nodeId),
     gpus: replica.shards.flatMap(({ gpuUuids }) => gpuUuids),
     outdated: !(catalog.models.get(replica.model)?.profiles ?? []).some(({ hash }) => hash === replica.profileHash),
+    restart: restartState(replica),
+    restart_why: replica.restart?.state === "queued" ? replica.restart.why : null,
+    replaces: replica.replaces?.id ?? null,
     created: replica.createdAt,
     ready: replica.readyAt,
     why: replica.reason ?? replica.failure?.message ?? null,
@@ -129,6 +135,7 @@ function modelView(
     priority: model.priority,
     min: model.replicas.min,
     max: model.replicas.max,
+    wanted: wantedCount(model, doc ?? newModelDoc(model.name, model), running),
     ready,
     replicas: replicas.length,
     state,
@@ -161,6 +168,7 @@ const removedModel = (name: string, replicas: readonly ReplicaDoc[]): ModelAnswe
   priority: 0,
   min: 0,
   max: 0,
+  wanted: 0,
   ready: replicas.filter(({ state }) => state === "ready").length,
   replicas: replicas.length,
   state: "removed",

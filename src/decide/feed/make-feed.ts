@@ -70,7 +70,7 @@ function settle(
   if (noRoom !== undefined) return { settled: "unplaced", why: noRoom };
   if (doc !== undefined && doc.backoffMs !== null && doc.failuresInRow > 0)
     return { settled: "starting", why: `failed ${doc.failuresInRow} times in a row; it is tried again after a pause` };
-  if (min > 0 || (doc !== undefined && doc.demandedAt !== null))
+  if (min > 0 || (doc !== undefined && (doc.demandedAt !== null || (doc.scaledTo ?? 0) > 0)))
     return { settled: "starting", why: "it is to be placed" };
   return { settled: "stopped", why: null };
 }

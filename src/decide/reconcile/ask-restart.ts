@@ -9,7 +9,7 @@ export type Asked =
   | { readonly kind: "unknown" }
   | { readonly kind: "refused"; readonly why: string };
 
-interface Fleet {
+export interface Fleet {
   readonly catalog: Catalog;
   readonly replicas: ReadonlyMap<string, ReplicaDoc>;
 }

@@ -31,6 +31,12 @@ const rows: { name: string; facts: Partial<RestartFacts>; expect: string; why?: 
   { name: "room beside it [40.S1]", facts: {}, expect: "beside" },
   { name: "no room beside it, and room with it gone [40.S2]", facts: full, expect: "inPlace", why: /a: no room/ },
   { name: "no room even with it gone [40.S3]", facts: never, expect: "refuse", why: /fit nowhere.*a: too small/ },
+  {
+    name: "no room even with it gone, and its node is drained [40.S3]",
+    facts: { ...never, isLasting: true },
+    expect: "wait",
+    why: /fit nowhere.*a: too small/,
+  },
   { name: "room is being made for its model [40.S4]", facts: { ...full, isMadeRoomFor: true }, expect: "wait" },
   { name: "a back-off [40.S5]", facts: { isBackedOff: true, backedOffMs: 299_999 }, expect: "wait" },
   {

@@ -78,11 +78,11 @@ function stopFirst(facts: RestartFacts, why: string): RestartVerdict {
   );
 }
 
-function instead({ fitsInstead }: RestartFacts, why: string): RestartVerdict {
+function instead({ fitsInstead, isLasting }: RestartFacts, why: string): RestartVerdict {
   const missing = fitsInstead();
-  return missing === null
-    ? { kind: "inPlace", why }
-    : refuse(`its replacement would fit nowhere, even with this one stopped: ${missing}`);
+  if (missing === null) return { kind: "inPlace", why };
+  const words = `its replacement would fit nowhere, even with this one stopped: ${missing}`;
+  return isLasting ? wait(words) : refuse(words);
 }
 
 const refuse = (why: string): RestartVerdict => ({ kind: "refuse", why });

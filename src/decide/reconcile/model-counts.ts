@@ -31,11 +31,16 @@ export function countRunning(replicas: Iterable<ReplicaDoc>): Map<string, number
   return counts;
 }
 
-/** How many should run: the minimum, or one of a model that runs on demand once somebody asked for it or it runs already. */
+/**
+ * How many should run: as many as were asked for, else the minimum, or one of a model that runs on demand once somebody asked for it or
+ * it runs already. Scaled to 0 it runs again when somebody asks.
+ */
 export function wantedCount(model: Model, doc: ModelDoc, running: number): number {
   const { min, max } = model.replicas;
+  const scaledTo = doc.scaledTo ?? null;
+  if (scaledTo !== null && scaledTo > 0) return Math.max(Math.min(scaledTo, max), Math.min(min, max));
   if (min > 0) return Math.min(min, max);
-  return Math.min(max, doc.demandedAt !== null || running > 0 ? 1 : 0);
+  return Math.min(max, doc.demandedAt !== null || (running > 0 && scaledTo === null) ? 1 : 0);
 }
 
 export function startEvidence(model: Model, doc: ModelDoc, running: readonly ReplicaDoc[]): StartEvidence {

@@ -51,6 +51,18 @@ export function forProfiles(doc: ModelDoc, model: Model): ModelDoc {
   return same ? doc : { ...clearFailures(doc), profileHashes };
 }
 
+/** Of a model of which nothing is known. */
+export const newModelDoc = (name: string, model: Model | undefined): ModelDoc => ({
+  name,
+  failuresInRow: 0,
+  backoffMs: null,
+  failedOn: {},
+  profileHashes: hashesOf(model),
+  lastFailure: null,
+  parked: null,
+  demandedAt: null,
+});
+
 /** What the model's running replicas show of whether it can start. */
 export interface StartEvidence {
   /** Of the replicas that should run, those that are not ready yet. */

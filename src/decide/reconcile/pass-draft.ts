@@ -1,7 +1,7 @@
 import type { Verb } from "../../contract/agent-link.ts";
 import type { DocWrite, FleetEvent, MemoryDoc, ModelDoc, NodeDoc, ReplicaDoc } from "../../contract/fleet.ts";
 import { asMono, formatIsoTime, type MonoMs } from "../../kernel/clock.ts";
-import { hashesOf } from "./model-failures.ts";
+import { newModelDoc } from "./model-failures.ts";
 import type { PassMemory, PassMint, PassSnapshot, PassTime, Sighting } from "./snapshot.ts";
 
 /** Key of a replica whose start was sent and not acknowledged. */
@@ -62,16 +62,7 @@ export class PassDraft {
 
   model(name: string): ModelDoc {
     return (
-      this.#read("model", this.snapshot.docs.models, name) ?? {
-        name,
-        failuresInRow: 0,
-        backoffMs: null,
-        failedOn: {},
-        profileHashes: hashesOf(this.snapshot.catalog.models.get(name)),
-        lastFailure: null,
-        parked: null,
-        demandedAt: null,
-      }
+      this.#read("model", this.snapshot.docs.models, name) ?? newModelDoc(name, this.snapshot.catalog.models.get(name))
     );
   }
 

@@ -29,20 +29,25 @@ export function beginRestarts(draft: PassDraft, room: PassRoom): void {
   const order = waiting.toSorted(
     (a, b) => priorityOf(b) - priorityOf(a) || a.restart!.seq - b.restart!.seq || (a.id < b.id ? -1 : 1),
   );
-  const held = new Set<string>();
+  const held = { asked: new Set<string>(), lasting: new Set<string>() };
   let begun = 0;
   for (const { id, model: name } of order) {
     const model = catalog.models.get(name);
     const doc = draft.replica(id);
-    if (model === undefined || doc?.restart?.state !== "queued" || held.has(name)) continue;
+    if (model === undefined || doc?.restart?.state !== "queued") continue;
+    const kind = isLasting(doc.restart) ? "lasting" : "asked";
+    if (held[kind].has(name) && !doc.restart.stopFirst) continue;
     if (begun >= BEGUN_MAX) {
       draft.wake(draft.now.mono);
       return;
     }
     if (isBehindItsRollout(draft, doc, doc.restart)) continue;
     const verdict = beginOne(draft, room, model, doc, doc.restart);
-    if (verdict.kind === "wait") held.add(name);
-    else begun += 1;
+    // What waits holds those behind it, but not what an operator asks for behind a node that can't be emptied.
+    if (verdict.kind === "wait") {
+      held.lasting.add(name);
+      if (kind === "asked") held.asked.add(name);
+    } else begun += 1;
   }
 }
 
@@ -102,9 +107,10 @@ function replace(
 function factsOf(
   draft: PassDraft,
   model: Model,
-  { stopFirst, pace, cause }: ReplicaRestart,
+  restart: ReplicaRestart,
 ): Omit<RestartFacts, "isHeard" | "placeBeside" | "fitsInstead"> {
   const { settings } = draft.snapshot;
+  const { stopFirst, pace } = restart;
   const its = byModel(draft.replicas()).get(model.name) ?? [];
   const doc = draft.model(model.name);
   const running = runningOf(its);
@@ -130,9 +136,11 @@ function factsOf(
     wanted: wantedCount(model, doc, serving.length),
     running: serving.length,
     ready: serving.filter((each) => each.state === "ready" && isHeard(draft, each)).length,
-    isLasting: cause === "auto" || cause === "drain",
+    isLasting: isLasting(restart),
   };
 }
+
+const isLasting = ({ cause }: ReplicaRestart): boolean => cause === "auto" || cause === "drain";
 
 /** An earlier model of its rollout is not through yet. */
 function isBehindItsRollout(draft: PassDraft, doc: ReplicaDoc, { rollout, seq }: ReplicaRestart): boolean {

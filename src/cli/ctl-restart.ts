@@ -1,0 +1,159 @@
+import { z } from "zod";
+import { CONTROL_ROUTES, type ReplicaAnswer, replicaView, restartView, rolloutView } from "../contract/control-api.ts";
+import { escapeControls } from "../kernel/log.ts";
+import { usageError } from "./args.ts";
+import { type Command, EXIT } from "./cli-io.ts";
+import { reportFailure, reportShape } from "./ctl-client.ts";
+import { type ControlCall, controlCommand, inPath } from "./ctl-control.ts";
+
+const PACE_OPTIONS = {
+  "max-surge": { type: "string" },
+  "max-unavailable": { type: "string" },
+  "min-available": { type: "string" },
+  watch: { type: "boolean", default: false },
+} as const;
+const PACE_HELP = `  --max-surge N           replacements at once that start beside what they replace (default 1)
+  --max-unavailable N     replicas of a model that may be stopped before their replacement is ready (default 0)
+  --min-available N       refuse what would leave fewer ready (default 0)
+  --watch                 show what becomes of it, until all of it has ended; exit code 1 if a part was refused or failed
+`;
+
+type Call = Pick<ControlCall<unknown>, "client" | "io" | "json">;
+type PaceValues = Readonly<Partial<Record<"max-surge" | "max-unavailable" | "min-available", string>>>;
+
+const WATCH_MS = 1_000;
+const COUNT = /^\d{1,5}$/;
+
+function countOf(option: string, text: string): number {
+  if (!COUNT.test(text)) throw usageError(`${option}: use a number such as 2`);
+  return Number(text);
+}
+
+function paceOf(values: PaceValues): Record<string, number> {
+  const pace: Record<string, number> = {};
+  for (const name of ["max-surge", "max-unavailable", "min-available"] as const) {
+    const text = values[name];
+    if (text !== undefined) pace[name.replace("-", "_")] = countOf(`--${name}`, text);
+  }
+  return pace;
+}
+
+const restart = controlCommand({
+  words: ["ctl", "restart"],
+  names: ["REPLICA"],
+  summary: "replace a ready replica by a new one",
+  about:
+    "The new one has the profile that the catalog has now. It starts beside the old one, which serves until it is ready; where there is no room for both it takes the old one's place. `ctl replicas` shows the state, and why a restart was refused.",
+  optionsHelp: `  --in-place              stop it first, whatever room there is
+${PACE_HELP}`,
+  options: { "in-place": { type: "boolean", default: false }, ...PACE_OPTIONS },
+  act: async (call) => {
+    const { values, client, io, json, positionals } = call;
+    const [id = ""] = positionals;
+    const body = { in_place: values["in-place"], ...paceOf(values) };
+    const answer = await client.request("POST", `${CONTROL_ROUTES.replicas}/${inPath(id)}/restart`, body);
+    if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
+    const told = restartView.safeParse(answer.body);
+    if (!told.success) return reportShape(io, "control plane");
+    if (values.watch) return follow(call, [id]);
+    io.out(json ? `${JSON.stringify(told.data)}\n` : `restart of ${escapeControls(id)}: ${told.data.restart}\n`);
+    return EXIT.done;
+  },
+});
+
+const rollout = controlCommand({
+  words: ["ctl", "rollout"],
+  usage: "MODEL|--outdated",
+  names: ["MODEL"],
+  optional: true,
+  summary: "restart all replicas of a model, or all that are outdated",
+  about:
+    "Models come one after another. When a replacement fails, what has not begun serves on and is refused with the reason.",
+  optionsHelp: `  --outdated              those of all models whose profile has changed since they were started
+  --continue              go on after a replacement that failed
+${PACE_HELP}`,
+  options: {
+    outdated: { type: "boolean", default: false },
+    continue: { type: "boolean", default: false },
+    ...PACE_OPTIONS,
+  },
+  act: async (call) => {
+    const { values, client, io, json, positionals } = call;
+    const [model] = positionals;
+    if ((model !== undefined) === values.outdated) throw usageError("name a MODEL or say --outdated");
+    const path = model === undefined ? CONTROL_ROUTES.rollout : `${CONTROL_ROUTES.models}/${inPath(model)}/rollout`;
+    const answer = await client.request("POST", path, { continue: values.continue, ...paceOf(values) });
+    if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
+    const told = rolloutView.safeParse(answer.body);
+    if (!told.success) return reportShape(io, "control plane");
+    if (values.watch) return follow(call, told.data.replicas);
+    const { replicas } = told.data;
+    io.out(json ? `${JSON.stringify(told.data)}\n` : `${replicas.length} to be restarted: ${replicas.join(", ")}\n`);
+    return EXIT.done;
+  },
+});
+
+const scale = controlCommand({
+  words: ["ctl", "scale"],
+  names: ["MODEL", "REPLICAS"],
+  summary: "ask for a number of replicas",
+  about: "Within `replicas.min` and `replicas.max` of the catalog. It holds until it is asked for another number.",
+  options: {},
+  act: async ({ client, io, json, positionals }) => {
+    const [model = "", text = ""] = positionals;
+    const replicas = countOf("REPLICAS", text);
+    const answer = await client.request("POST", `${CONTROL_ROUTES.models}/${inPath(model)}/scale`, { replicas });
+    if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
+    io.out(json ? `${JSON.stringify(answer.body)}\n` : `${escapeControls(model)}: ${replicas} replicas asked for\n`);
+    return EXIT.done;
+  },
+});
+
+/** What has become of one replica that was to be restarted. */
+interface Progress {
+  readonly replica: string;
+  state: string;
+  by: string | null;
+}
+
+const ENDED = /^(replaced|failed|refused)/;
+
+/** Shows each change until all of it has ended. Returns the exit code. */
+async function follow({ client, io, json }: Call, ids: readonly string[]): Promise<number> {
+  const all = ids.map((replica): Progress => ({ replica, state: "queued", by: null }));
+  for (;;) {
+    const answer = await client.request("GET", CONTROL_ROUTES.replicas);
+    if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
+    const seen = z.object({ replicas: z.array(replicaView) }).safeParse(answer.body);
+    if (!seen.success) return reportShape(io, "control plane");
+    for (const progress of all) {
+      const before = progress.state;
+      if (!ENDED.test(before)) look(progress, seen.data.replicas);
+      if (progress.state === before) continue;
+      const { replica, state, by } = progress;
+      io.out(json ? `${JSON.stringify({ replica, state, by })}\n` : `${escapeControls(`${replica}: ${state}`)}\n`);
+    }
+    if (all.every(({ state }) => ENDED.test(state)))
+      return all.every(({ state }) => state.startsWith("replaced")) ? EXIT.done : EXIT.failed;
+    await io.clock.sleep(WATCH_MS, io.signal);
+  }
+}
+
+function look(progress: Progress, replicas: readonly ReplicaAnswer[]): void {
+  const old = replicas.find(({ id }) => id === progress.replica);
+  const heir = replicas.find(({ replaces }) => replaces === progress.replica);
+  progress.by = heir?.id ?? progress.by;
+  const by = replicas.find(({ id }) => id === progress.by);
+  if (old !== undefined && old.restart !== "none") {
+    progress.state = heir === undefined ? old.restart : `${old.restart} by ${heir.id} (${heir.state})`;
+    return;
+  }
+  if (heir !== undefined && heir.state !== "failed") progress.state = `replacing by ${heir.id} (${heir.state})`;
+  else if (by?.state === "ready") progress.state = `replaced by ${by.id}`;
+  else if (by !== undefined && by.state !== "failed") progress.state = `replacing by ${by.id} (${by.state})`;
+  else if (old === undefined || by?.state === "failed")
+    progress.state = `failed${by === undefined ? "" : `: ${by.why ?? by.id}`}`;
+  else progress.state = "failed: its restart is no longer asked for";
+}
+
+export const ctlRestartCommands: readonly Command[] = [restart, rollout, scale];
