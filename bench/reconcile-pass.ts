@@ -165,6 +165,7 @@ function fleet(size: Size): {
       shards,
       highestEpoch: LEAD,
       highestCommit: 0,
+      proofs: { epoch: "", commit: "" },
     };
     reports.push(report);
     nodes.set(id, {

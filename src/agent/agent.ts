@@ -221,6 +221,7 @@ export class Agent {
       shards: this.#shards.reports(),
       highestEpoch: epoch === null ? null : { clusterId: epoch.clusterId, epoch: epoch.epoch, holder: epoch.holder },
       highestCommit: epoch?.commit ?? 0,
+      proofs: { epoch: epoch?.epochProof ?? "", commit: epoch?.commitProof ?? "" },
     };
   }
 

@@ -10,6 +10,7 @@ const COMMAND: ControlMessage = {
   holder: "h",
   seq: 7,
   commit: 3,
+  commitProof: "p",
   commandId: "k",
   validForMs: 30_000,
   verb: { kind: "stop", replicaId: "r", generation: 1, graceMs: 10_000, why: "scaled down" },

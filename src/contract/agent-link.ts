@@ -43,6 +43,8 @@ const count = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 const epoch = z.number().int().min(1).max(Number.MAX_SAFE_INTEGER);
 const mib = z.number().min(0).nullable();
 const words = z.record(text(256), text(1_024));
+/** What a control plane says with a number, and by which any of its cluster knows again that it gave it out; "": nothing. */
+const proof = text(128).default("");
 
 /** Cards of one node. */
 export const GPUS_MAX = 64;
@@ -119,6 +121,7 @@ const nodeReport: z.ZodType<NodeReport> = z.object({
   shards: z.array(shardReport).max(1_024),
   highestEpoch: z.object({ clusterId: id, epoch, holder: id }).nullable(),
   highestCommit: count.default(0),
+  proofs: z.object({ epoch: proof, commit: proof }).prefault({}),
 });
 
 const hello = z.object({
@@ -213,6 +216,7 @@ const command = z.object({
   seq: count,
   /** The store's commit that it stands on; see `ClusterDoc`. */
   commit: count.default(0),
+  commitProof: proof,
   commandId: id,
   validForMs: z.number().positive(),
   verb,
@@ -230,8 +234,11 @@ const welcome = z.object({
   /** Where all control planes of the cluster can be dialled. */
   controls: z.array(text(512)).max(16),
 });
-const lead = z.object({ type: z.literal("lead"), ...envelope });
-export type Lead = Omit<z.output<typeof lead>, "type">;
+const lead = z.object({ type: z.literal("lead"), ...envelope, proof });
+/** A term of one leader. */
+export type Lead = Omit<z.output<typeof lead>, "type" | "proof">;
+/** The same as it is said. */
+export type SaidLead = Omit<z.output<typeof lead>, "type">;
 /** Whether both are of one term of one leader: a number can be given out twice. */
 export const isSameLead = (a: Lead, b: Lead): boolean =>
   a.clusterId === b.clusterId && a.epoch === b.epoch && a.holder === b.holder;

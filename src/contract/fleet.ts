@@ -135,6 +135,8 @@ export interface NodeReport {
   readonly highestEpoch: { readonly clusterId: string; readonly epoch: number; readonly holder: string } | null;
   /** The highest `commit` of a command that the agent obeyed in this cluster; 0 before the first. */
   readonly highestCommit: number;
+  /** What was said with these two numbers by the control planes that gave them; "" where nothing was. */
+  readonly proofs: { readonly epoch: string; readonly commit: string };
 }
 
 export type NodeState = "never_seen" | "ready" | "unreachable" | "lost";

@@ -135,6 +135,11 @@ export const ERRORS = {
     retry: "afterDelay",
     meaning: "The agent has more commands waiting, or more engines, than it takes.",
   },
+  AGENT_STATE: {
+    http: 503,
+    retry: "afterDelay",
+    meaning: "The agent can't write its own files, so it carries out nothing: its disk is full, or can't be written.",
+  },
   AGENT_LINK_BUSY: {
     http: 503,
     retry: "afterDelay",

@@ -26,6 +26,7 @@ export class FakeAgent {
   shards: ShardReport[] = [];
   part: Partial<NodeReport> = {};
   highestEpoch: NodeReport["highestEpoch"] = null;
+  epochProof = "";
   /** Whether what it is told to start runs at once. */
   obeys = true;
   answersPings = true;
@@ -82,7 +83,8 @@ export class FakeAgent {
   report(part: Partial<NodeReport> = {}): void {
     this.#seq += 1;
     const { nodeId, name, shards, highestEpoch } = this;
-    const report = aNodeReport(nodeId ?? "", { name, shards, highestEpoch, ...this.part, ...part });
+    const proofs = { epoch: this.epochProof, commit: "" };
+    const report = aNodeReport(nodeId ?? "", { name, shards, highestEpoch, proofs, ...this.part, ...part });
     this.say({ type: "report", seq: this.#seq, report });
   }
 
@@ -115,8 +117,11 @@ export class FakeAgent {
         this.report();
         break;
       case "lead": {
-        const { clusterId, epoch, holder } = message;
-        if (epoch > (this.highestEpoch?.epoch ?? 0)) this.highestEpoch = { clusterId, epoch, holder };
+        const { clusterId, epoch, holder, proof } = message;
+        if (epoch > (this.highestEpoch?.epoch ?? 0)) {
+          this.highestEpoch = { clusterId, epoch, holder };
+          this.epochProof = proof;
+        }
         this.report();
         break;
       }

@@ -144,7 +144,7 @@ export class FakeControlPlane implements AsyncDisposable {
 
   lead(over: Partial<Lead> = {}): Lead {
     const lead = { clusterId: this.#options.clusterId ?? "cluster", epoch: 1, holder: "holder-1", ...over };
-    this.say({ type: "lead", ...lead });
+    this.say({ type: "lead", ...lead, proof: `proof of ${lead.epoch}` });
     return lead;
   }
 
@@ -162,6 +162,7 @@ export class FakeControlPlane implements AsyncDisposable {
       holder: "holder-1",
       seq: this.#seq,
       commit: 0,
+      commitProof: "",
       commandId: `command-${this.#commands}`,
       validForMs: 60_000,
       ...over,

@@ -52,6 +52,7 @@ export const aNodeReport = (nodeId: string, part: Partial<NodeReport> = {}): Nod
   shards: [],
   highestEpoch: null,
   highestCommit: 0,
+  proofs: { epoch: "", commit: "" },
   ...part,
 });
 

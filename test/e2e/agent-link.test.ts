@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { readFileSync, statSync } from "node:fs";
-import { writeFile } from "node:fs/promises";
+import { rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { Verb } from "../../src/contract/agent-link.ts";
@@ -184,6 +184,27 @@ test("only a control plane that said to lead on this link is obeyed, and what it
   assert.equal((await control.command(stopOf("r9"))).code, "NOT_LEADING");
 });
 
+test("an agent that can't write down whom it obeys obeys nobody and says so, and follows by itself as soon as it can write [80.A15 80.C2]", async () => {
+  await using world = await ledAgent();
+  const { control, folder } = world;
+  // What is written to it finds the disk full.
+  const draft = join(folder, "agent", "epoch.json.new");
+  await symlink("/dev/full", draft);
+  const refused = await control.command(stopOf("r9"));
+  assert.deepEqual([refused.outcome, refused.code], ["failed", "AGENT_STATE"]);
+  control.lead({ epoch: 2, holder: "x" });
+  await eventually(
+    "the failure",
+    () => world.log(),
+    (text) => text.includes("lead.not_kept"),
+  );
+  await control.nextReport();
+  assert.equal(control.report?.highestEpoch?.epoch, 1, "nothing is claimed that is not on the disk");
+  await rm(draft);
+  await control.until("the lead is followed", () => control.report?.highestEpoch?.epoch === 2);
+  assert.equal((await control.command(stopOf("r9"), { epoch: 2, holder: "x", seq: 1 })).outcome, "done");
+});
+
 test("an older epoch and a second holder are refused, also after a restart of the agent, and nothing of theirs is done [80.C1 80.C2]", async () => {
   await using world = await ledAgent();
   const { control } = world;
@@ -220,6 +241,7 @@ test("a command that comes again is answered as the first time, and has one effe
   const replayed = await control.command(stopOf("r1"), { commandId: "other", seq: 10 });
   assert.equal(replayed.code, "REPLAYED");
   assert.equal((await control.nextReport()).shards.length, 1);
+  await world.stopAgent(); // The log is written in batches, and to its end then.
   assert.equal(world.log().match(/"state":"failed"/g)?.length, 1);
 });
 

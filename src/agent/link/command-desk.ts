@@ -1,4 +1,4 @@
-import type { AgentMessage, ControlMessage, Lead } from "../../contract/agent-link.ts";
+import type { AgentMessage, ControlMessage, SaidLead } from "../../contract/agent-link.ts";
 import { judgeCommand, judgeLead, type CommandTimes } from "../../decide/agent/command-gate.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
@@ -15,7 +15,10 @@ import type { ControlLink } from "./control-link.ts";
  *   D1. What a lead or command raises (epoch, seq) is on the disk before anything is done.
  *   D2. A command's age is looked at again right before it is carried out: it may have waited behind others.
  *   D3. A command that comes again gets the answer of the first time, and has no second effect.
+ *   D4. A command that can't be carried out because its raise can't be written has an answer that says so, and a lead is tried again
+ *       for as long as it is said on its link.
  */
+const LEAD_RETRY_MS = 2_000;
 const WAITING_MAX = 1_000;
 const ANSWERS_MAX = 2_000;
 
@@ -39,8 +42,10 @@ export class CommandDesk {
     this.#ports = ports;
   }
 
-  lead(link: ControlLink, lead: Lead): void {
+  lead(link: ControlLink, lead: SaidLead): void {
     this.#queue(async () => {
+      // A later word on this link, or its end, has overtaken this one.
+      if (link.said !== lead) return;
       const verdict = judgeLead(this.#ports.state.epoch, lead);
       if (verdict.kind === "refused") {
         this.#ports.log.warn("lead.refused", {
@@ -51,7 +56,13 @@ export class CommandDesk {
         });
         return;
       }
-      await this.#ports.state.keepEpoch(verdict.memory);
+      try {
+        await this.#ports.state.keepEpoch(verdict.memory);
+      } catch (error) {
+        this.#ports.log.error("lead.not_kept", { epoch: lead.epoch, message: messageOf(error) });
+        this.#ports.clock.after(LEAD_RETRY_MS, () => this.lead(link, lead));
+        return;
+      }
       link.lead = lead;
       this.#ports.log.info("lead.followed", { control: link.url, epoch: lead.epoch });
     });
@@ -64,7 +75,13 @@ export class CommandDesk {
     }
     const { provenAlive } = link;
     this.#queue(async () => {
-      link.send(await this.#answer(link, command, receivedAt, provenAlive));
+      try {
+        link.send(await this.#answer(link, command, receivedAt, provenAlive));
+      } catch (error) {
+        const why = `the agent can't write down what it is to do: ${messageOf(error)}`;
+        link.send({ type: "result", commandId: command.commandId, outcome: "failed", code: "AGENT_STATE", why });
+        throw error;
+      }
     });
   }
 

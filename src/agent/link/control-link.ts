@@ -6,6 +6,7 @@ import {
   type AgentMessage,
   type ControlMessage,
   type Lead,
+  type SaidLead,
 } from "../../contract/agent-link.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
 import { DialledLink, type DialPorts, type LinkLanguage } from "../../link/dialled-link.ts";
@@ -20,7 +21,7 @@ const LANGUAGE: LinkLanguage<ControlMessage, AgentMessage> = {
 
 export interface LinkEvents {
   readonly onWelcome: (link: ControlLink, message: Extract<ControlMessage, { type: "welcome" }>) => void;
-  readonly onLead: (link: ControlLink, lead: Lead) => void;
+  readonly onLead: (link: ControlLink, lead: SaidLead) => void;
   readonly onCommand: (
     link: ControlLink,
     message: Extract<ControlMessage, { type: "command" }>,
@@ -43,6 +44,8 @@ export class ControlLink {
   #heartbeatMs: number | null = null;
   /** What this control plane said of itself on this connection, once the agent has kept it. */
   lead: Lead | null = null;
+  /** The same before it was kept; the last that was said. */
+  said: SaidLead | null = null;
 
   constructor(url: string, ports: LinkPorts) {
     this.#link = new DialledLink(url, LANGUAGE, {
@@ -52,6 +55,7 @@ export class ControlLink {
       onEnd: () => {
         this.#heartbeatMs = null;
         this.lead = null;
+        this.said = null;
       },
     });
   }
@@ -96,7 +100,13 @@ export class ControlLink {
         ports.onWelcome(this, message);
         break;
       case "lead":
-        ports.onLead(this, { clusterId: message.clusterId, epoch: message.epoch, holder: message.holder });
+        this.said = {
+          clusterId: message.clusterId,
+          epoch: message.epoch,
+          holder: message.holder,
+          proof: message.proof,
+        };
+        ports.onLead(this, this.said);
         break;
       case "command":
         ports.onCommand(this, message, receivedAt);

@@ -38,7 +38,7 @@ test("all that was kept is there for the next agent, in files that only their ow
     const state = await AgentState.load(folder, "boot");
     await Promise.all([
       state.keepMembership(MEMBER),
-      state.keepEpoch({ clusterId: "c", epoch: 3, holder: "h", seq: 9, commit: 4 }),
+      state.keepEpoch({ clusterId: "c", epoch: 3, holder: "h", seq: 9, commit: 4, epochProof: "e", commitProof: "c" }),
       state.keepShard(record()),
       state.keepControls(["wss://x:1"]),
       state.keepGpus([{ uuid: "GPU-0", index: 0, name: "x", memoryMib: null }]),
@@ -47,7 +47,15 @@ test("all that was kept is there for the next agent, in files that only their ow
     const next = await AgentState.load(folder, "boot");
     assert.equal(next.agentId, state.agentId);
     assert.equal(next.membership?.credential.reveal(), "CANARY-credential");
-    assert.deepEqual(next.epoch, { clusterId: "c", epoch: 3, holder: "h", seq: 9, commit: 4 });
+    assert.deepEqual(next.epoch, {
+      clusterId: "c",
+      epoch: 3,
+      holder: "h",
+      seq: 9,
+      commit: 4,
+      epochProof: "e",
+      commitProof: "c",
+    });
     assert.deepEqual([next.shards, next.controls, next.knownGpus.length], [[record()], ["wss://x:1"], 1]);
     assert.deepEqual(next.generations.get("r1"), { generation: 4, over: true });
     for (const name of ["membership.json", "epoch.json", "agent.json", "shards/r1-1.json"])
@@ -60,7 +68,9 @@ test("writes to one file happen in the order of the calls", async () => {
     const state = await AgentState.load(folder, "boot");
     const epochs = Array.from({ length: 20 }, (_, at) => at + 1);
     await Promise.all(
-      epochs.map((epoch) => state.keepEpoch({ clusterId: "c", epoch, holder: "h", seq: 0, commit: 0 })),
+      epochs.map((epoch) =>
+        state.keepEpoch({ clusterId: "c", epoch, holder: "h", seq: 0, commit: 0, epochProof: "", commitProof: "" }),
+      ),
     );
     assert.equal((await AgentState.load(folder, "boot")).epoch?.epoch, 20);
   });
@@ -70,7 +80,15 @@ test("another run of the machine keeps who the node is and whom it obeyed, and f
   await inFolder(async (folder) => {
     const state = await AgentState.load(folder, "boot");
     await state.keepMembership(MEMBER);
-    await state.keepEpoch({ clusterId: "c", epoch: 3, holder: "h", seq: 9, commit: 4 });
+    await state.keepEpoch({
+      clusterId: "c",
+      epoch: 3,
+      holder: "h",
+      seq: 9,
+      commit: 4,
+      epochProof: "e",
+      commitProof: "c",
+    });
     await state.keepShard(record());
     await state.keepGpus([{ uuid: "GPU-0", index: 0, name: "x", memoryMib: 1 }]);
     const next = await AgentState.load(folder, "another boot");

@@ -7,7 +7,8 @@ import { Secret } from "../../kernel/secret.ts";
 import type { EpochMemory } from "../../decide/agent/command-gate.ts";
 import { markGeneration, type GenerationMark, type Generations } from "../../decide/agent/generations.ts";
 import type { KnownGpu } from "../../decide/agent/gpu-inventory.ts";
-import { readIfThere, removeDurably, writeDurably } from "../../kernel/durable-file.ts";
+import { readIfThere, removeDurably } from "../../kernel/durable-file.ts";
+import { DiskReserve } from "./disk-reserve.ts";
 import { shardRecord, type ShardRecord } from "./shard-record.ts";
 
 /**
@@ -18,6 +19,7 @@ import { shardRecord, type ShardRecord } from "./shard-record.ts";
  *   S1. A change is on the disk before its promise resolves; whoever acts on it waits for that.
  *   S2. Writes to one file happen in the order of the calls.
  *   S3. A file that can't be read stops the agent: to go on without it would be to forget an epoch or an engine.
+ *   S4. A full disk does not keep it from being written as long as the reserve lasts.
  */
 const membership = z.object({
   clusterId: z.string(),
@@ -39,6 +41,8 @@ const epoch = z.object({
   holder: z.string(),
   seq: z.number(),
   commit: z.number().default(0),
+  epochProof: z.string().default(""),
+  commitProof: z.string().default(""),
 });
 
 export interface Membership {
@@ -55,6 +59,7 @@ export class AgentState {
   #epoch: EpochMemory | null;
   #generations: Generations;
   readonly #shards: Map<string, ShardRecord>;
+  readonly #reserve: DiskReserve;
   /** The last write of each file. */
   readonly #writes = new Map<string, Promise<void>>();
 
@@ -68,6 +73,7 @@ export class AgentState {
     },
   ) {
     this.folder = folder;
+    this.#reserve = new DiskReserve(join(folder, "reserve"));
     this.#about = loaded.about;
     this.#membership = loaded.membership;
     this.#epoch = loaded.epoch;
@@ -100,6 +106,7 @@ export class AgentState {
       shards: records,
     });
     await state.#saveAbout();
+    await state.#reserve.fill();
     return state;
   }
 
@@ -134,8 +141,9 @@ export class AgentState {
   }
 
   async keepEpoch(next: EpochMemory): Promise<void> {
-    this.#epoch = next;
     await this.#write("epoch.json", JSON.stringify(next));
+    // Only now: what is reported of it, and obeyed under it, must outlive this process.
+    this.#epoch = next;
   }
 
   async keepControls(controls: readonly string[]): Promise<void> {
@@ -176,7 +184,7 @@ export class AgentState {
   }
 
   #write(name: string, text: string): Promise<void> {
-    return this.#inOrder(name, (path) => writeDurably(path, text));
+    return this.#inOrder(name, (path) => this.#reserve.write(path, text));
   }
 
   #inOrder(name: string, act: (path: string) => Promise<void>): Promise<void> {

@@ -40,6 +40,8 @@ export class AgentConnection {
   readonly #helloTimer: Timer;
   #greeted = false;
   #admitted: Admitted | null = null;
+  /** It has reported a number that nobody gave out, and that was told of. */
+  forged = false;
   /** When its credential was last looked at. */
   checkedAt: MonoMs;
 

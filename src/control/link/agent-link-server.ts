@@ -18,6 +18,7 @@ import { refuseUpgrade, type Upgrade } from "../api/upgrades.ts";
 import type { ControlStore } from "../store/control-store.ts";
 import { AgentConnection } from "./agent-connection.ts";
 import { type Admitted, AgentDoor } from "./agent-door.ts";
+import { NumberProofs } from "./number-proofs.ts";
 import { PendingLogs } from "./pending-logs.ts";
 
 /**
@@ -29,6 +30,7 @@ import { PendingLogs } from "./pending-logs.ts";
  *   G3. Commands go only to connections on which this term's `lead` was said before, with numbers that grow for each node as
  *       long as the term lasts, whatever connections come and go.
  *   G4. A node that was shut out is disconnected, at the latest by the next sweep.
+ *   G5. No node's word raises a number that the cluster never gave out.
  */
 const REGISTRATIONS_EVERY_MS = 20;
 const WAITING_MAX = 4_096;
@@ -39,7 +41,7 @@ export interface AgentLinkPorts {
   readonly log: Logger;
   readonly store: Pick<
     ControlStore,
-    "clusterId" | "redeemToken" | "checkCredential" | "renewCredential" | "enrolledNodes"
+    "clusterId" | "clusterSecret" | "redeemToken" | "checkCredential" | "renewCredential" | "enrolledNodes"
   >;
   readonly controlId: string;
   /** Where agents can dial all control planes. */
@@ -76,6 +78,7 @@ export class AgentLinkServer {
   /** Every open connection, those that have not been welcomed included. */
   readonly #open = new Set<AgentConnection>();
   readonly #logs: PendingLogs;
+  readonly #proofs: NumberProofs;
   #leading: Leading | null = null;
   #nextTimer: Timer | undefined;
   #sweepTimer: Timer;
@@ -87,6 +90,7 @@ export class AgentLinkServer {
     this.#door = new AgentDoor({ store: ports.store, log: ports.log, leads: () => this.#leading !== null });
     this.#queue = new RegistrationQueue({ everyMs: REGISTRATIONS_EVERY_MS, waitingMax: WAITING_MAX }, clock.mono());
     this.#logs = new PendingLogs(clock);
+    this.#proofs = new NumberProofs(ports.store.clusterSecret);
     this.#sweepTimer = clock.after(SWEEP_MS, () => void this.#sweep());
   }
 
@@ -121,7 +125,11 @@ export class AgentLinkServer {
   lead(lead: Lead | null): void {
     this.#leading = lead === null ? null : { lead, mark: randomKey("").slice(0, 12), seqs: new Map() };
     if (lead === null) return;
-    for (const connection of this.#connections.values()) connection.send({ type: "lead", ...lead });
+    for (const connection of this.#connections.values()) connection.send(this.#leadWords(lead));
+  }
+
+  #leadWords(lead: Lead): Extract<ControlMessage, { type: "lead" }> {
+    return { type: "lead", ...lead, proof: this.#proofs.ofTerm(lead) };
   }
 
   /**
@@ -139,6 +147,7 @@ export class AgentLinkServer {
       ...leading.lead,
       seq,
       commit,
+      commitProof: commit === 0 ? "" : this.#proofs.ofCommit(leading.lead.clusterId, commit),
       commandId: `${leading.mark}-${seq}`,
       validForMs: this.#ports.commandLifeMs,
       verb,
@@ -210,19 +219,18 @@ export class AgentLinkServer {
       heartbeatMs: heartbeatMs(),
       controls: [...controls],
     });
-    if (this.#leading !== null) connection.send({ type: "lead", ...this.#leading.lead });
+    if (this.#leading !== null) connection.send(this.#leadWords(this.#leading.lead));
     log.info("agent.connected", { node, node_id: nodeId, replaced: older !== undefined });
     this.#ports.onWelcome();
   }
 
   #onMessage(connection: AgentConnection, message: Exclude<AgentMessage, { type: "hello" | "ping" | "pong" }>): void {
-    const { nodeId, node } = connection;
+    const { nodeId } = connection;
     switch (message.type) {
       case "report": {
         const { report } = message;
         if (report.nodeId !== nodeId) this.#expose(connection, report.nodeId);
-        // The name is what the node was enrolled under, whatever it calls itself now.
-        else this.#ports.onReport(report.name === node ? report : { ...report, name: node }, this.#ports.clock.mono());
+        else this.#heard(connection, report);
         break;
       }
       case "result": {
@@ -233,6 +241,20 @@ export class AgentLinkServer {
       case "logs":
         this.#logs.answer(message.requestId, nodeId, message.lines);
     }
+  }
+
+  /** G5. The name is what the node was enrolled under, whatever it calls itself now. */
+  #heard(connection: AgentConnection, said: NodeReport): void {
+    const { clock, store, log, onEvent, onReport } = this.#ports;
+    const { nodeId, node } = connection;
+    const { report, forged } = this.#proofs.proven(said, store.clusterId);
+    if (forged && !connection.forged) {
+      connection.forged = true;
+      const why = `node ${node} reported an epoch or a commit that no control plane of this cluster gave it: its word on that is not heard`;
+      log.error("agent.unproven_number", { node, node_id: nodeId });
+      onEvent(controlEvent("credentialRefused", why, { nodeId }));
+    }
+    onReport(report.name === node ? report : { ...report, name: node }, clock.mono());
   }
 
   /** G1. */

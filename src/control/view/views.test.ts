@@ -54,6 +54,7 @@ const report = (nodeId: string, facts: Partial<NodeReport> = {}): NodeReport => 
   shards: [],
   highestEpoch: null,
   highestCommit: 0,
+  proofs: { epoch: "", commit: "" },
   ...facts,
 });
 

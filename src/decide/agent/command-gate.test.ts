@@ -5,11 +5,12 @@ import type { CommandEnvelope, Lead } from "../../contract/agent-link.ts";
 import { type CommandVerdict, judgeCommand, judgeLead, type EpochMemory } from "./command-gate.ts";
 
 const LEAD: Lead = { clusterId: "c", epoch: 5, holder: "h1" };
-const MEMORY: EpochMemory = { ...LEAD, seq: 3, commit: 7 };
+const MEMORY: EpochMemory = { ...LEAD, seq: 3, commit: 7, epochProof: "e5", commitProof: "c7" };
 const command = (over: Partial<CommandEnvelope> = {}): Omit<CommandEnvelope, "verb"> => ({
   ...LEAD,
   seq: 4,
   commit: 8,
+  commitProof: "c8",
   commandId: "k",
   validForMs: 10_000,
   ...over,
@@ -25,7 +26,7 @@ const leads: readonly { readonly name: string; readonly lead: Partial<Lead>; rea
 ];
 for (const { name, lead, expect } of leads) {
   test(`a control plane that says to lead: ${name} is ${expect} [80.C2]`, () => {
-    const verdict = judgeLead(MEMORY, { ...LEAD, ...lead });
+    const verdict = judgeLead(MEMORY, { ...LEAD, proof: "", ...lead });
     assert.equal(verdict.kind === "refused" ? verdict.code : verdict.kind, expect);
   });
 }
@@ -83,7 +84,7 @@ test("whatever leads and commands come, epochs never fall, a number has one hold
       let highest = 0;
       for (const next of steps) {
         if (next.kind === "lead") {
-          const verdict = judgeLead(memory, next.lead);
+          const verdict = judgeLead(memory, { ...next.lead, proof: "" });
           if (verdict.kind !== "follow") continue;
           memory = verdict.memory;
           said = next.lead;
@@ -108,11 +109,12 @@ test("whatever leads and commands come, epochs never fall, a number has one hold
 test("the highest commit that stands behind a command is kept over terms and never falls [80.P7]", () => {
   const { memory } = carriedOut(judgeCommand(MEMORY, LEAD, command(), FRESH, false));
   assert.equal(memory.commit, 8);
-  assert.equal(carriedOut(judgeCommand(MEMORY, LEAD, command({ commit: 2 }), FRESH, false)).memory.commit, 7);
-  const next = judgeLead(memory, { ...LEAD, epoch: 6, holder: "h2" });
+  const later = carriedOut(judgeCommand(MEMORY, LEAD, command({ commit: 2, commitProof: "c2" }), FRESH, false));
+  assert.deepEqual([later.memory.commit, later.memory.commitProof], [7, "c7"]);
+  const next = judgeLead(memory, { ...LEAD, epoch: 6, holder: "h2", proof: "e6" });
   assert.deepEqual(next, {
     kind: "follow",
-    memory: { clusterId: "c", epoch: 6, holder: "h2", seq: -1, commit: 8 },
+    memory: { clusterId: "c", epoch: 6, holder: "h2", seq: -1, commit: 8, epochProof: "e6", commitProof: "c8" },
   });
 });
 

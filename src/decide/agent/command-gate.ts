@@ -1,4 +1,4 @@
-import { type CommandEnvelope, isSameLead, type Lead } from "../../contract/agent-link.ts";
+import { type CommandEnvelope, isSameLead, type Lead, type SaidLead } from "../../contract/agent-link.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 
 /**
@@ -19,6 +19,9 @@ export interface EpochMemory {
   readonly seq: number;
   /** The highest `commit` of a command that was let in, over all epochs of this cluster; 0 before the first. */
   readonly commit: number;
+  /** What was said with `epoch` and with `commit`. */
+  readonly epochProof: string;
+  readonly commitProof: string;
 }
 
 export type GateCode = Extract<
@@ -40,14 +43,23 @@ const no = (
   why,
 });
 
-export function judgeLead(memory: EpochMemory | null, lead: Lead): LeadVerdict {
-  if (memory === null) return { kind: "follow", memory: { ...pick(lead), seq: -1, commit: 0 } };
+export function judgeLead(memory: EpochMemory | null, lead: SaidLead): LeadVerdict {
+  const stale = staleness(memory, lead);
+  if (stale !== null) return stale;
+  const kept = memory ?? { commit: 0, commitProof: "" };
+  const seq = memory !== null && memory.epoch === lead.epoch ? memory.seq : -1;
+  const { commit, commitProof } = kept;
+  return { kind: "follow", memory: { ...pick(lead), seq, commit, epochProof: lead.proof, commitProof } };
+}
+
+function staleness(memory: EpochMemory | null, lead: Lead): Extract<LeadVerdict, { kind: "refused" }> | null {
+  if (memory === null) return null;
   if (lead.clusterId !== memory.clusterId)
     return no("CLUSTER_MISMATCH", `this node belongs to cluster ${memory.clusterId}, not to ${lead.clusterId}`);
   if (lead.epoch < memory.epoch) return no("STALE_EPOCH", `epoch ${lead.epoch} is over: ${memory.epoch} has been seen`);
-  if (lead.epoch > memory.epoch) return { kind: "follow", memory: { ...pick(lead), seq: -1, commit: memory.commit } };
-  if (lead.holder !== memory.holder) return no("EPOCH_CONFLICT", `epoch ${lead.epoch} has another holder already`);
-  return { kind: "follow", memory };
+  if (lead.epoch === memory.epoch && lead.holder !== memory.holder)
+    return no("EPOCH_CONFLICT", `epoch ${lead.epoch} has another holder already`);
+  return null;
 }
 
 const pick = ({ clusterId, epoch, holder }: Lead): Lead => ({ clusterId, epoch, holder });
@@ -73,8 +85,8 @@ export function judgeCommand(
   times: CommandTimes,
   seen: boolean,
 ): CommandVerdict {
-  const stale = judgeLead(memory, command);
-  if (stale.kind === "refused") return stale;
+  const stale = staleness(memory, command);
+  if (stale !== null) return stale;
   if (lead === null || !isSameLead(lead, command))
     return no("NOT_LEADING", "the sender has not said on this link that it leads");
   if (memory === null || !isSameLead(memory, command))
@@ -84,5 +96,7 @@ export function judgeCommand(
   if (age > command.validForMs)
     return no("EXPIRED", `the command was to be carried out within ${command.validForMs} ms`);
   if (command.seq <= memory.seq) return no("REPLAYED", `command ${command.seq} comes after ${memory.seq}`);
-  return { kind: "carryOut", memory: { ...memory, seq: command.seq, commit: Math.max(memory.commit, command.commit) } };
+  const { seq, commit, commitProof } = command;
+  const raised = commit > memory.commit ? { commit, commitProof } : {};
+  return { kind: "carryOut", memory: { ...memory, seq, ...raised } };
 }

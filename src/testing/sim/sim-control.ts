@@ -223,6 +223,7 @@ export class SimControl {
       holder,
       seq,
       commit: 0,
+      commitProof: "",
       commandId: `${holder}-${seq}`,
       validForMs: COMMAND_VALID_MS,
     };
