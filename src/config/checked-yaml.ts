@@ -120,8 +120,17 @@ function findingToWarning(source: string, finding: Finding, tree: YamlTree): str
 const withFirst = (finding: Finding, tree: YamlTree): string =>
   finding.first === undefined ? finding.message : `${finding.message} (line ${tree.locate(finding.first).line})`;
 
-const inOrder = (problems: readonly ConfigProblem[]): ConfigProblem[] =>
-  problems.toSorted((a, b) => a.line - b.line || a.column - b.column);
+/** One slip in a generated file can be one in each of its entries. */
+const MISTAKES_MAX = 1_000;
+
+function inOrder(problems: readonly ConfigProblem[]): ConfigProblem[] {
+  const sorted = problems.toSorted((a, b) => a.line - b.line || a.column - b.column);
+  const [first] = sorted.splice(MISTAKES_MAX);
+  const more = problems.length - MISTAKES_MAX;
+  return first === undefined
+    ? sorted
+    : [...sorted, toProblem(first.file, [], first, "", `${more} more mistakes from here on are not listed`, undefined)];
+}
 
 /** The whole file as text. One that can't be read is a mistake like another. `mode` is its permission bits. */
 export async function readTextFile(

@@ -353,3 +353,13 @@ test("a file that is absent, too large or no text is refused like any other mist
   assert.equal(await refusal(), "valid");
   await rm(folder, { recursive: true });
 });
+
+test("of many thousand mistakes the first are listed, and the others counted [40.C1]", () => {
+  const entries = Array.from({ length: 1_200 }, (_, index) => `  - {name: "!${index}", profiles: [{engine: sim}]}\n`);
+  const refused = parseCatalogText(`models:\n${entries.join("")}`, "x");
+  assert.ok(refused.kind === "invalid");
+  assert.deepEqual(
+    [refused.problems.length, refused.problems.at(-1)?.line, refused.problems.at(-1)?.message],
+    [1_001, 1_002, "200 more mistakes from here on are not listed"],
+  );
+});

@@ -16,7 +16,7 @@ export function resolveCatalog(file: CatalogFile, revision: number): Catalog {
 
 export function resolveModel(entry: ModelEntry): Model {
   const { min } = entry.replicas;
-  return frozen({
+  return deepFrozen({
     name: entry.name,
     aliases: entry.aliases,
     priority: entry.priority,
@@ -66,8 +66,9 @@ export function canonicalJson(value: unknown): string {
   );
 }
 
-function frozen<T>(value: T): T {
+/** A plain value and all that is in it. */
+export function deepFrozen<T>(value: T): T {
   if (typeof value !== "object" || value === null) return value;
-  for (const inner of Object.values(value)) frozen(inner);
+  for (const inner of Object.values(value)) deepFrozen(inner);
   return Object.freeze(value);
 }

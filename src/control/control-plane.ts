@@ -19,7 +19,8 @@ import { ClusterAnswers } from "./api/cluster-answers.ts";
 import { GatewayAnswers } from "./api/gateway-answers.ts";
 import { RestartAnswers } from "./api/restart-answers.ts";
 import { readServerTls, type ServerTls } from "./api/server-tls.ts";
-import { CatalogKeeper } from "./catalog/catalog-keeper.ts";
+import { CatalogKeeper, type CatalogPorts } from "./catalog/catalog-keeper.ts";
+import { CatalogReader } from "./catalog/catalog-reader.ts";
 import { CatalogSource } from "./catalog/catalog-source.ts";
 import { Leadership } from "./leader/leadership.ts";
 import type { ControlStore } from "./store/control-store.ts";
@@ -54,9 +55,13 @@ const CATALOG_LOOK_MS = 1_000;
 const CERTIFICATES_MS = 60_000;
 const CLOSE_GRACE_MS = 2_000;
 
+type Bounded = CatalogPorts["bounded"];
+
 interface Parts {
   readonly opened: OpenedStore;
+  readonly reader: CatalogReader;
   readonly keeper: CatalogKeeper;
+  readonly bounded: Bounded;
   readonly tls: ServerTls | null;
 }
 
@@ -66,6 +71,7 @@ const NODE_STATES = { cordon: "cordoned", uncordon: "open", drain: "draining" } 
 export class ControlPlane {
   readonly #options: ControlPlaneOptions;
   readonly #opened: OpenedStore;
+  readonly #reader: CatalogReader;
   readonly #keeper: CatalogKeeper;
   readonly #spool: EventSpool;
   readonly #leadership: Leadership;
@@ -87,29 +93,31 @@ export class ControlPlane {
   static async start(options: ControlPlaneOptions): Promise<ControlPlane> {
     const { dataDir, databaseUrl, clock, log } = options;
     const opened = await openStore({ dataDir, databaseUrl, clock, log });
+    const reader = new CatalogReader(clock);
     try {
       const { store } = opened;
-      const keeper = await CatalogKeeper.open({
-        store,
-        log,
-        running: async () => countRunning((await store.load()).replicas),
-      });
-      const { tls } = options.settings;
-      const plane = new ControlPlane(options, { opened, keeper, tls: tls === null ? null : await readServerTls(tls) });
+      const running = async () => countRunning((await store.load()).replicas);
+      const bounded = boundedBy(clock);
+      const keeper = await CatalogKeeper.open({ store, reader, log, running, bounded });
+      const { tls: files } = options.settings;
+      const tls = files === null ? null : await readServerTls(files);
+      const plane = new ControlPlane(options, { opened, reader, keeper, bounded, tls });
       const { port } = await plane.#api.listen(options.settings.listen);
       plane.#address = formatListen({ host: options.settings.listen.host, port });
       return plane;
     } catch (error) {
+      await reader.close();
       await opened.close();
       throw error;
     }
   }
 
-  private constructor(options: ControlPlaneOptions, { opened, keeper, tls }: Parts) {
+  private constructor(options: ControlPlaneOptions, { opened, reader, keeper, bounded, tls }: Parts) {
     const { settings, clock, log, version, dataDir } = options;
     const { store } = opened;
     this.#options = options;
     this.#opened = opened;
+    this.#reader = reader;
     this.#keeper = keeper;
     this.#auth = options.auth;
     this.#keys = new KeyRing(clock, { config: options.auth.keys, session: options.sessionKeys });
@@ -139,9 +147,8 @@ export class ControlPlane {
       onEvent: (event) => this.#spool.tell(event),
     });
     const view = options.makeView?.(this.#live.view) ?? this.#live.view;
-    const bounded = <T>(work: Promise<T>): Promise<T> => this.#bounded(work);
-    const shared = { clock, keeper, source: this.#source, bounded };
-    this.#cluster = new ClusterAnswers({ ...shared, version, store, leadership: this.#leadership, view });
+    const shared = { clock, keeper, source: this.#source };
+    this.#cluster = new ClusterAnswers({ ...shared, bounded, version, store, leadership: this.#leadership, view });
     this.#restarts = new RestartAnswers({ clock, leadership: this.#leadership, view, bounded });
     this.#catalog = new CatalogAnswers(shared);
     this.#gateways = new GatewayAnswers({
@@ -231,6 +238,7 @@ export class ControlPlane {
     await this.#live.close();
     await this.#api.close(CLOSE_GRACE_MS);
     await this.#spool.close();
+    await this.#reader.close();
     await this.#opened.close();
     this.#options.log.info("control.stopped");
   }
@@ -259,17 +267,6 @@ export class ControlPlane {
         .then(() => {
           if (!this.#end.signal.aborted) this.#lookForCatalogs();
         });
-    });
-  }
-
-  #bounded<T>(work: Promise<T>): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const late = new YardmasterError(
-        "STORE_UNAVAILABLE",
-        "the store did not answer in time; a change may have been made all the same",
-      );
-      const timer = this.#options.clock.after(ANSWER_MS_MAX, () => reject(late));
-      work.then(resolve, reject).finally(() => timer.cancel());
     });
   }
 
@@ -350,3 +347,13 @@ export class ControlPlane {
     return Promise.resolve({ kind: "text", status: 200, text: `ready: ${role}${store}\n` });
   }
 }
+
+const LATE = "the store did not answer in time; a change may have been made all the same";
+
+const boundedBy =
+  (clock: Clock): Bounded =>
+  (work, words = LATE) =>
+    new Promise((resolve, reject) => {
+      const timer = clock.after(ANSWER_MS_MAX, () => reject(new YardmasterError("STORE_UNAVAILABLE", words)));
+      work.then(resolve, reject).finally(() => timer.cancel());
+    });

@@ -21,8 +21,6 @@ export interface CatalogAnswerPorts {
   readonly keeper: CatalogKeeper;
   /** Null where the catalog has no file. */
   readonly source: CatalogSource | null;
-  /** Ends work on the store that takes too long. */
-  readonly bounded: <T>(work: Promise<T>) => Promise<T>;
 }
 
 const HISTORY_MAX = 200;
@@ -43,15 +41,14 @@ export class CatalogAnswers {
   }
 
   async show(): Promise<Answer> {
-    const { keeper, bounded } = this.#ports;
-    const { stored } = await bounded(keeper.refresh());
+    const stored = await this.#ports.keeper.newest();
     if (stored === null) throw new YardmasterError("REVISION_UNKNOWN", "no catalog has been given yet");
     return json(stored, 200, { etag: etag(stored.revision) });
   }
 
   async revision(rest: string): Promise<Answer> {
     const number = /^[1-9]\d{0,14}$/.test(rest) ? Number(rest) : undefined;
-    const stored = number === undefined ? undefined : await this.#ports.bounded(this.#ports.keeper.revision(number));
+    const stored = number === undefined ? undefined : await this.#ports.keeper.revision(number);
     if (stored === undefined) throw new YardmasterError("REVISION_UNKNOWN", "this revision is not kept");
     return json(stored, 200, { etag: etag(stored.revision) });
   }
@@ -60,34 +57,31 @@ export class CatalogAnswers {
     const limit = Number(query.get("limit") ?? 20);
     if (!Number.isInteger(limit) || limit < 1 || limit > HISTORY_MAX)
       throw new YardmasterError("BAD_REQUEST", `limit must be 1 to ${HISTORY_MAX}`);
-    return json({ revisions: await this.#ports.bounded(this.#ports.keeper.history(limit)) });
+    return json({ revisions: await this.#ports.keeper.history(limit) });
   }
 
   async diff({ req }: ApiRequest): Promise<Answer> {
-    const { keeper, bounded } = this.#ports;
-    const judged = await bounded(keeper.judge(await this.#text(req), "request"));
+    const judged = await this.#ports.keeper.judge(await this.#text(req), "request");
     if (judged.kind !== "judged") return answerOf(judged);
     return json(diffAnswer(judged));
   }
 
   async apply({ req, query, keyId }: ApiRequest): Promise<Answer> {
-    const { keeper, bounded } = this.#ports;
+    const { keeper } = this.#ports;
     const base = readIfMatch(req.headers["if-match"]);
     const text = await this.#text(req);
     const confirm = query.get("confirm");
     const proposal = { text, source: "request", author: keyId, origin: "api" };
-    const outcome = await bounded(
-      keeper.propose({
-        ...proposal,
-        ...(base === undefined ? {} : { base }),
-        ...(confirm === null ? {} : { confirm }),
-      }),
-    );
+    const outcome = await keeper.propose({
+      ...proposal,
+      ...(base === undefined ? {} : { base }),
+      ...(confirm === null ? {} : { confirm }),
+    });
     return answerOf(outcome);
   }
 
   async rollback({ req, keyId }: ApiRequest): Promise<Answer> {
-    const { keeper, bounded } = this.#ports;
+    const { keeper } = this.#ports;
     const base = readIfMatch(req.headers["if-match"]);
     const { revision, confirm } = read(rollbackRequest, await this.#json(req));
     const facts = {
@@ -95,15 +89,14 @@ export class CatalogAnswers {
       ...(base === undefined ? {} : { base }),
       ...(confirm === undefined ? {} : { confirm }),
     };
-    const outcome = await bounded(keeper.rollback(revision, facts));
+    const outcome = await keeper.rollback(revision, facts);
     if (outcome === undefined) throw new YardmasterError("REVISION_UNKNOWN", `revision ${revision} is not kept`);
     return answerOf(outcome);
   }
 
   async confirm({ req, keyId }: ApiRequest): Promise<Answer> {
     const { token } = read(confirmRequest, await this.#json(req));
-    const { source, bounded } = this.#ports;
-    const outcome = source === null ? undefined : await bounded(source.confirm(token, keyId));
+    const outcome = await this.#ports.source?.confirm(token, keyId);
     if (outcome === undefined)
       throw new YardmasterError("BAD_REQUEST", "no change of the catalog's file waits for a confirmation here");
     return answerOf(outcome);

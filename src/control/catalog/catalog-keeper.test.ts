@@ -11,6 +11,7 @@ import { silentLogger } from "../../kernel/log.ts";
 import { Watched } from "../../testing/wait-for.ts";
 import { ControlStore } from "../store/control-store.ts";
 import { openSqlite } from "../store/sqlite-driver.ts";
+import { CatalogReader } from "./catalog-reader.ts";
 import { CatalogKeeper, type ProposalOutcome } from "./catalog-keeper.ts";
 import { CatalogSource } from "./catalog-source.ts";
 
@@ -25,8 +26,17 @@ async function openStore(): Promise<ControlStore> {
   return store;
 }
 
+const reader = new CatalogReader(systemClock);
+after(() => reader.close());
+
 const openKeeper = (store: ControlStore, running: Record<string, number> = {}): Promise<CatalogKeeper> =>
-  CatalogKeeper.open({ store, log: silentLogger, running: () => Promise.resolve(new Map(Object.entries(running))) });
+  CatalogKeeper.open({
+    store,
+    reader,
+    log: silentLogger,
+    running: () => Promise.resolve(new Map(Object.entries(running))),
+    bounded: (work) => work,
+  });
 
 interface Entry {
   readonly name: string;

@@ -1,20 +1,14 @@
 import { hash } from "node:crypto";
 import { formatProblemsInLine, type ConfigProblem } from "../../config/config-problem.ts";
-import { parseCatalogText } from "../../config/load-catalog.ts";
 import type { Catalog } from "../../contract/catalog.ts";
 import { controlEvent } from "../../contract/control-event.ts";
-import { canonicalJson, resolveCatalog } from "../../contract/resolve-catalog.ts";
-import {
-  type CatalogDiff,
-  diffCatalogs,
-  type DiffHarm,
-  isEmptyDiff,
-  judgeHarm,
-} from "../../decide/catalog/diff-catalog.ts";
-import { YardmasterError } from "../../kernel/errors.ts";
+import { type CatalogDiff, type DiffHarm, isEmptyDiff } from "../../decide/catalog/diff-catalog.ts";
+import { messageOf, YardmasterError } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { CatalogRevision, StoredCatalog } from "../store/catalogs.ts";
 import type { ControlStore } from "../store/control-store.ts";
+import { type Assessed, NO_CATALOG } from "./assess-catalog.ts";
+import type { CatalogReader } from "./catalog-reader.ts";
 
 /**
  * The catalog in force.
@@ -25,6 +19,7 @@ import type { ControlStore } from "../store/control-store.ts";
  *       store has it, the others read it there.
  *   K3. A change is judged against the revision that it follows, and saved only if that still is the newest.
  *   K4. A confirmation is bound to the revision, to the difference and to what it leads to: it fits no other change.
+ *   K5. Only what is asked of the store has the store's time limit, and who is refused by it is told what of the change is not known.
  */
 export interface CatalogSnapshot {
   readonly catalog: Catalog;
@@ -44,14 +39,7 @@ export interface CatalogProposal {
   readonly confirm?: string;
 }
 
-export interface JudgedDiff {
-  readonly base: number;
-  readonly diff: CatalogDiff;
-  readonly harm: DiffHarm;
-  /** What confirms this change and no other. */
-  readonly token: string;
-  readonly warnings: readonly string[];
-}
+export type JudgedDiff = Pick<Assessed, "base" | "diff" | "harm" | "token" | "warnings">;
 
 export type ProposalOutcome =
   | ({ readonly kind: "applied"; readonly revision: number } & JudgedDiff)
@@ -65,23 +53,32 @@ export type ProposalOutcome =
 
 export interface CatalogPorts {
   readonly store: Pick<ControlStore, "catalog" | "catalogRevision" | "catalogHistory" | "saveCatalog">;
+  readonly reader: CatalogReader;
   readonly log: Logger;
   /** Replicas that run now, by model. */
   readonly running: () => Promise<ReadonlyMap<string, number>>;
+  /** Ends work on the store that takes too long, with these words. */
+  readonly bounded: <T>(work: Promise<T>, words?: string) => Promise<T>;
 }
 
-const EMPTY: CatalogSnapshot = { catalog: Object.freeze({ revision: 0, models: new Map() }), stored: null };
-const TOKEN_CHARS = 16;
+const EMPTY: CatalogSnapshot = { catalog: NO_CATALOG, stored: null };
+const NOBODY: ReadonlyMap<string, number> = new Map();
+/** At the start nobody waits for an answer. */
+const unbounded: CatalogPorts["bounded"] = (work) => work;
 
 export class CatalogKeeper {
   readonly #ports: CatalogPorts;
   readonly #listeners = new Set<(catalog: Catalog) => void>();
   #snapshot: CatalogSnapshot = EMPTY;
+  /** The revision that is being read, and when that has ended. */
+  #opening: { readonly revision: number; readonly done: Promise<void> } | null = null;
 
   /** Reads the newest revision. Throws STORE_REFUSED when this program can't read it. */
   static async open(ports: CatalogPorts): Promise<CatalogKeeper> {
     const keeper = new CatalogKeeper(ports);
-    await keeper.refresh();
+    await (
+      await keeper.#find(unbounded)
+    ).done;
     return keeper;
   }
 
@@ -101,36 +98,54 @@ export class CatalogKeeper {
 
   /** Takes over what another control plane has saved. */
   async refresh(): Promise<CatalogSnapshot> {
-    if ((await this.#ports.store.catalogRevision()) > this.#snapshot.catalog.revision) {
-      const stored = await this.#ports.store.catalog();
-      if (stored !== undefined && stored.revision > this.#snapshot.catalog.revision) this.#swap(stored);
-    }
+    const { done } = await this.#find();
+    await done;
     return this.#snapshot;
+  }
+
+  /** The same without waiting for a large catalog to be read: until then the one before it is in force. */
+  async look(): Promise<CatalogSnapshot> {
+    const { done } = await this.#find();
+    // Whoever waits for it is told, and the next look tries again.
+    done.catch((error: unknown) => this.#ports.log.warn("catalog.notRead", { why: messageOf(error) }));
+    return this.#snapshot;
+  }
+
+  /** As the store has it, in force here or not yet. */
+  async newest(): Promise<StoredCatalog | null> {
+    const { store, bounded } = this.#ports;
+    const { stored, catalog } = this.#snapshot;
+    if ((await bounded(store.catalogRevision())) === catalog.revision) return stored;
+    return (await bounded(store.catalog())) ?? null;
   }
 
   /** What a change would do. Nothing is saved. */
   async judge(text: string, source: string): Promise<ProposalOutcome | ({ readonly kind: "judged" } & JudgedDiff)> {
-    const parsed = parseCatalogText(text, source);
-    if (parsed.kind === "invalid") return parsed;
-    const current = await this.refresh();
-    return { kind: "judged", ...(await this.#judge(current.catalog, resolveCatalog(parsed.data, 0), parsed.warnings)) };
+    const judged = await this.#judge(await this.refresh(), text, source);
+    return judged.kind === "invalid" ? judged : { ...judged, kind: "judged" };
   }
 
   async propose(proposal: CatalogProposal): Promise<ProposalOutcome> {
     const { text, source, author, origin, base, confirm } = proposal;
-    const parsed = parseCatalogText(text, source);
-    if (parsed.kind === "invalid") return parsed;
-    const { catalog, stored } = await this.refresh();
+    const before = await this.refresh();
+    const { catalog, stored } = before;
     if (base !== undefined && base !== catalog.revision) return { kind: "changed", revision: catalog.revision };
-    if (stored !== null && stored.digest === parsed.digest) return { kind: "unchanged", revision: stored.revision };
-    const judged = await this.#judge(catalog, resolveCatalog(parsed.data, catalog.revision + 1), parsed.warnings);
-    if (judged.harm.destructive && confirm !== judged.token) return { kind: "unconfirmed", ...judged };
-    const saved = await this.#ports.store.saveCatalog({ base: catalog.revision, author, origin, text }, (revision) =>
-      controlEvent("catalogApplied", `revision ${revision} (${origin}): ${describeDiff(judged.diff)}`, { by: author }),
+    if (stored !== null && stored.digest === hash("sha256", text, "hex"))
+      return { kind: "unchanged", revision: stored.revision };
+    const judged = await this.#judge(before, text, source);
+    if (judged.kind === "invalid") return judged;
+    if (judged.harm.destructive && confirm !== judged.token) return { ...judged, kind: "unconfirmed" };
+    const revision = catalog.revision + 1;
+    const saved = await this.#ports.bounded(
+      this.#ports.store.saveCatalog({ base: catalog.revision, author, origin, text }, (given) =>
+        controlEvent("catalogApplied", `revision ${given} (${origin}): ${describeDiff(judged.diff)}`, { by: author }),
+      ),
+      `the store did not answer in time: whether the change was saved as revision ${revision} is not known, the catalog's history tells`,
     );
     if (saved.kind === "changed") return saved;
-    await this.refresh();
-    return { kind: "applied", revision: saved.revision, ...judged };
+    // It is saved, whatever becomes of the look at it; whoever comes next takes it over.
+    await this.refresh().catch((error: unknown) => this.#ports.log.warn("catalog.notRead", { why: messageOf(error) }));
+    return { ...judged, kind: "applied", revision: saved.revision };
   }
 
   /** Proposes the text of an earlier revision. Undefined when it is not kept. */
@@ -138,7 +153,7 @@ export class CatalogKeeper {
     revision: number,
     facts: Omit<CatalogProposal, "text" | "source" | "origin">,
   ): Promise<ProposalOutcome | undefined> {
-    const earlier = await this.#ports.store.catalog(revision);
+    const earlier = await this.revision(revision);
     if (earlier === undefined) return undefined;
     return this.propose({
       ...facts,
@@ -149,46 +164,61 @@ export class CatalogKeeper {
   }
 
   revision(revision: number): Promise<StoredCatalog | undefined> {
-    return this.#ports.store.catalog(revision);
+    return this.#ports.bounded(this.#ports.store.catalog(revision));
   }
 
   /** Newest first. */
   history(limit: number): Promise<CatalogRevision[]> {
-    return this.#ports.store.catalogHistory(limit);
+    return this.#ports.bounded(this.#ports.store.catalogHistory(limit));
   }
 
-  async #judge(before: Catalog, after: Catalog, warnings: readonly string[]): Promise<JudgedDiff> {
-    const running = await this.#ports.running();
-    const diff = diffCatalogs(before, after);
-    const harm = judgeHarm(before, after, (model) => running.get(model) ?? 0);
-    return { base: before.revision, diff, harm, token: tokenOf(before, after, diff), warnings };
+  /** What a text is, compared with the catalog in force and with nothing running. */
+  check(text: string, source: string): ReturnType<CatalogReader["judge"]> {
+    return this.#ports.reader.judge({ text, source, before: this.#snapshot.stored, running: NOBODY });
   }
 
-  #swap(stored: StoredCatalog): void {
-    const parsed = parseCatalogText(stored.text, `revision ${stored.revision}`);
-    if (parsed.kind === "invalid") {
+  async #judge({ stored }: CatalogSnapshot, text: string, source: string): ReturnType<CatalogReader["judge"]> {
+    const { reader, bounded, running } = this.#ports;
+    return reader.judge({ text, source, before: stored, running: await bounded(running()) });
+  }
+
+  /** Each revision is read once, however many ask for it. */
+  async #find(bounded = this.#ports.bounded): Promise<{ readonly done: Promise<void> }> {
+    const { store, reader } = this.#ports;
+    const idle = { done: Promise.resolve() };
+    const known = (): number => Math.max(this.#snapshot.catalog.revision, this.#opening?.revision ?? 0);
+    if ((await bounded(store.catalogRevision())) > known()) {
+      const stored = await bounded(store.catalog());
+      if (stored !== undefined && stored.revision > known()) {
+        const done = this.#open(stored).finally(() => {
+          if (this.#opening?.revision === stored.revision) this.#opening = null;
+        });
+        this.#opening = { revision: stored.revision, done };
+        // A small one is there at once.
+        if (reader.isSmall({ text: stored.text, before: this.#snapshot.stored })) await done;
+      }
+    }
+    return this.#opening ?? idle;
+  }
+
+  async #open(stored: StoredCatalog): Promise<void> {
+    const { revision, text, author, origin } = stored;
+    const source = `revision ${revision}`;
+    const opened = await this.#ports.reader.open({ text, source, before: this.#snapshot.stored, running: NOBODY });
+    if (opened.kind === "invalid") {
+      const mistakes = formatProblemsInLine(opened.problems);
       throw new YardmasterError(
         "STORE_REFUSED",
-        `the catalog that the store has can't be read by this program: ${formatProblemsInLine(parsed.problems)}`,
+        `the catalog that the store has can't be read by this program: ${mistakes}`,
       );
     }
-    const catalog = resolveCatalog(parsed.data, stored.revision);
-    const diff = diffCatalogs(this.#snapshot.catalog, catalog);
+    // Of two that were read side by side the newer one stays.
+    if (revision <= this.#snapshot.catalog.revision) return;
+    const catalog: Catalog = Object.freeze({ revision, models: opened.models });
     this.#snapshot = { catalog, stored };
-    this.#ports.log.info("catalog.applied", {
-      revision: stored.revision,
-      author: stored.author,
-      origin: stored.origin,
-      difference: describeDiff(diff),
-    });
+    this.#ports.log.info("catalog.applied", { revision, author, origin, difference: describeDiff(opened.diff) });
     for (const listener of this.#listeners) listener(catalog);
   }
-}
-
-/** K4. */
-function tokenOf(before: Catalog, after: Catalog, diff: CatalogDiff): string {
-  const content = [before.revision, diff, [...after.models.values()]];
-  return hash("sha256", canonicalJson(content), "hex").slice(0, TOKEN_CHARS);
 }
 
 const NAMES_SHOWN = 5;

@@ -1,5 +1,6 @@
 import { formatProblemsInLine } from "../../config/config-problem.ts";
-import { loadCatalogFile, type LoadedCatalog } from "../../config/load-catalog.ts";
+import { type InvalidYaml, readTextFile, refuseFile } from "../../config/checked-yaml.ts";
+import { CATALOG_BYTES_MAX } from "../../config/load-catalog.ts";
 import { watchConfig } from "../../config/watch-config.ts";
 import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
 import type { Clock } from "../../kernel/clock.ts";
@@ -25,7 +26,11 @@ export interface HeldCatalog {
   readonly why: string;
 }
 
-type Valid = Extract<LoadedCatalog, { kind: "valid" }>;
+interface Valid {
+  readonly kind: "valid";
+  readonly text: string;
+  readonly digest: string;
+}
 
 /**
  * The watched catalog file. A text is taken over once, when it has changed: what an operator has applied since by other ways is
@@ -47,7 +52,7 @@ export class CatalogSource {
       clock,
       signal,
       digest: undefined,
-      load: () => loadCatalogFile(path),
+      load: () => this.#load(),
       onValid: (loaded) => {
         this.#last = loaded;
         this.look();
@@ -87,6 +92,18 @@ export class CatalogSource {
     const outcome = await this.#propose(this.#last, author, token);
     if (outcome.kind !== "unconfirmed") this.#held = null;
     return outcome;
+  }
+
+  async #load(): Promise<Valid | InvalidYaml> {
+    const { path, keeper } = this.#ports;
+    const read = await readTextFile(path, CATALOG_BYTES_MAX);
+    if (read.kind === "invalid") return read;
+    try {
+      const checked = await keeper.check(read.text, path);
+      return checked.kind === "invalid" ? checked : { kind: "valid", text: read.text, digest: checked.digest };
+    } catch (error) {
+      return refuseFile(path, messageOf(error));
+    }
   }
 
   async #take(): Promise<void> {

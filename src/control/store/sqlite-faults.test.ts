@@ -15,6 +15,7 @@ import { aNodeDoc, aReplicaDoc } from "../../testing/fleet-docs.ts";
 import { rounds } from "../../testing/rounds.ts";
 import { ordinaryUser } from "../../testing/servers/server-process.ts";
 import { nextEvent } from "../../testing/wait-for.ts";
+import { watchLoop } from "../../testing/watch-loop.ts";
 import { ControlStore, type StoredState } from "./control-store.ts";
 import { openStore } from "./open-store.ts";
 import type { SqlDriver, SqlRow, Statement } from "./sql-driver.ts";
@@ -275,26 +276,6 @@ async function lockFromOutside(path: string): Promise<{ release(): Promise<void>
     release: async () => {
       child.stdin.end();
       await once(child, "exit");
-    },
-  };
-}
-
-/** The longest time for which this thread did not come to its timers, in ms. */
-function watchLoop(): { stop(): number } {
-  let last = systemClock.mono();
-  let longest = 0;
-  const end = new AbortController();
-  const tick = (): void => {
-    const now = systemClock.mono();
-    longest = Math.max(longest, now - last);
-    last = now;
-    if (!end.signal.aborted) systemClock.after(5, tick);
-  };
-  tick();
-  return {
-    stop: () => {
-      end.abort();
-      return longest;
     },
   };
 }

@@ -201,7 +201,7 @@ export class LiveView implements ClusterView {
     const { loop, store, keeper, settings } = this.#ports;
     const { seen } = loop;
     if (seen !== null) return { snapshot: seen.snapshot, unplaced: seen.plan.unplaced };
-    const [state, { catalog }] = await Promise.all([store.load(), keeper.refresh()]);
+    const [state, { catalog }] = await Promise.all([store.load(), keeper.look()]);
     const docs = new TermDocs(state);
     const fleet = loop.observe(docs.nodes.values());
     const restored = docs.cluster.restoredAbove !== null;
