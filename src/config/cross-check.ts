@@ -288,7 +288,7 @@ function checkDuplicates(raw: unknown, list: FieldPath, key: string, message: st
   return found;
 }
 
-const NOT_YET: readonly string[] = ["job", "comfyui"];
+const NOT_YET: readonly string[] = ["job"];
 const OF_DOCUMENTS: readonly string[] = ["document-intelligence", "ocr"];
 
 interface Around {
@@ -305,7 +305,11 @@ function checkUpstream(raw: unknown, upstream: unknown, path: FieldPath, { env, 
   const batchMax = numberAt(upstream, ["batch_max"]);
   if (typeof kind === "string" && NOT_YET.includes(kind))
     found.push(
-      mistake([...path, "kind"], `\`${kind}\` is not available in this version`, "use `openai`, `http` or `azure-di`"),
+      mistake(
+        [...path, "kind"],
+        `\`${kind}\` is not available in this version`,
+        "use `openai`, `http`, `azure-di` or `comfyui`",
+      ),
     );
   if (!("slots" in upstream) && !catalog)
     found.push(mistake([...path, "slots"], "is missing: how many requests the engines take at once"));
@@ -328,6 +332,7 @@ function checkUpstream(raw: unknown, upstream: unknown, path: FieldPath, { env, 
   return [
     ...found,
     ...checkDocuments(upstream, kind, path),
+    ...checkComfyUi(upstream, kind, path),
     ...checkEndpoints(upstream, path),
     ...checkUpstreamDetails(upstream, path, env),
     ...checkQueueBytes(raw, upstream, path),
@@ -345,6 +350,22 @@ function checkCatalogModel(raw: unknown, upstream: object, path: FieldPath, { st
   for (const [index, endpoint] of listAt(upstream, ["endpoints"]).entries())
     if (valueAt(endpoint, ["slots"]) === undefined)
       found.push(mistake([...path, "endpoints", index, "slots"], "is missing, and the upstream has none either"));
+  return found;
+}
+
+function checkComfyUi(upstream: object, kind: unknown, path: FieldPath): Finding[] {
+  const engine = textAt(upstream, ["engine"]) ?? "generic";
+  if (kind !== "comfyui")
+    return engine === "comfyui"
+      ? [mistake([...path, "engine"], "`comfyui` makes images and videos", "it goes with `kind: comfyui`")]
+      : [];
+  const found: Finding[] = [];
+  if (engine !== "generic" && engine !== "comfyui")
+    found.push(mistake([...path, "engine"], `\`${engine}\` runs no workflows`, "leave it out"));
+  if (listAt(upstream, ["models"]).length > 0)
+    found.push(
+      mistake([...path, "models"], "names models, and workflows name none", "jobs go to it by `upstream` alone"),
+    );
   return found;
 }
 

@@ -99,13 +99,13 @@ export const upstreamConfig = z.strictObject({
     .enum(["openai", "http", "job", "azure-di", "comfyui"])
     .default("openai")
     .describe(
-      "What the upstream speaks. `azure-di`: analyses documents, for clients of Azure's Document Intelligence. `job` and `comfyui` are refused in this version.",
+      "What the upstream speaks. `azure-di`: analyses documents, for clients of Azure's Document Intelligence. `comfyui`: makes images and videos by ComfyUI's workflows, which come as jobs. `job` is refused in this version.",
     ),
   engine: z
-    .enum(["vllm", "sglang", "llama.cpp", "tei", "ollama", "document-intelligence", "ocr", "generic"])
+    .enum(["vllm", "sglang", "llama.cpp", "tei", "ollama", "document-intelligence", "ocr", "comfyui", "generic"])
     .default("generic")
     .describe(
-      "Which engine runs there: picks health check, metric names and error shapes. With `kind: azure-di`: `document-intelligence` (the default: a container or service with that API) or `ocr` (any OCR engine that takes a document by POST).",
+      "Which engine runs there: picks health check, metric names and error shapes. With `kind: azure-di`: `document-intelligence` (the default: a container or service with that API) or `ocr` (any OCR engine that takes a document by POST). With `kind: comfyui` it is `comfyui`.",
     ),
   ocr_path: z
     .string()

@@ -178,6 +178,7 @@ export type EngineName =
   | "ollama"
   | "document-intelligence"
   | "ocr"
+  | "comfyui"
   | "generic";
 
 export interface UpstreamSettings {

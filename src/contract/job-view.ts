@@ -65,8 +65,15 @@ export type JobView = z.output<typeof jobView>;
 const iso = (ms: number): string => formatIsoTime(asEpoch(ms));
 const isoOrNull = (ms: number | null): string | null => (ms === null ? null : iso(ms));
 
+/** In parts, or in hundredths where the engine says how far it is; else it is one. */
+function progressOf({ parts, percent, state }: JobRecord, partsDone: number): JobView["progress"] {
+  if (parts !== null) return { done: partsDone, total: parts };
+  // A job that an earlier version has stored has no such member.
+  const total = typeof percent === "number" ? 100 : 1;
+  return { done: state === "completed" ? total : typeof percent === "number" ? percent : 0, total };
+}
+
 export function viewJob(job: JobRecord, partsDone: number): JobView {
-  const done = job.state === "completed" ? 1 : 0;
   return {
     id: job.id,
     object: "job",
@@ -85,7 +92,7 @@ export function viewJob(job: JobRecord, partsDone: number): JobView {
     attempts: job.attempts,
     max_attempts: job.attemptsMax,
     queue_ms: job.startedAt === null ? null : job.startedAt - job.createdAt,
-    progress: job.parts === null ? { done, total: 1 } : { done: partsDone, total: job.parts },
+    progress: progressOf(job, partsDone),
     error: job.error,
     result:
       job.result === null

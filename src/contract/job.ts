@@ -130,6 +130,8 @@ export interface JobRecord {
   readonly startedAt: number | null;
   readonly endedAt: number | null;
   readonly expiresAt: number | null;
+  /** How far the engine said that it is with the job's one call, 0 to 100; null where none says so. */
+  readonly percent: number | null;
   /** Why it was last put back; the code with which it fails if its time runs out. */
   readonly lastError: JobError | null;
   readonly error: JobError | null;

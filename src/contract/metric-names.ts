@@ -142,6 +142,12 @@ export const METRICS = {
     labels: ["upstream", "endpoint"],
     help: "Part of the engine's KV cache in use, 0 to 1. Absent when unknown.",
   },
+  engineMemory: {
+    name: "yardmaster_engine_memory_use_ratio",
+    type: "gauge",
+    labels: ["upstream", "endpoint"],
+    help: "Part of the card's memory in use as the engine says, 0 to 1 (ComfyUI). Absent when unknown.",
+  },
   tokens: {
     name: "yardmaster_tokens_total",
     type: "counter",

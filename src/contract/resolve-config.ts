@@ -190,8 +190,10 @@ export function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSetti
 }
 
 /** Where nothing else is said, an upstream of documents is a container that speaks the service's own API. */
-const resolveEngine = ({ kind, engine }: UpstreamFile): UpstreamSettings["engine"] =>
-  kind === "azure-di" && engine === "generic" ? "document-intelligence" : engine;
+function resolveEngine({ kind, engine }: UpstreamFile): UpstreamSettings["engine"] {
+  if (kind === "comfyui") return "comfyui";
+  return kind === "azure-di" && engine === "generic" ? "document-intelligence" : engine;
+}
 
 function resolveLimits(upstream: UpstreamFile): AdmissionLimits {
   const slots = upstream.slots ?? upstream.endpoints.reduce((sum, endpoint) => sum + (endpoint.slots ?? 1), 0);

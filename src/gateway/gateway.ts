@@ -18,7 +18,7 @@ import { ANONYMOUS } from "../access/request-key.ts";
 import { KeyRing } from "../access/key-ring.ts";
 import { StoredKeys } from "./auth/stored-keys.ts";
 import { DocumentRoutes } from "./facades/azure/document-routes.ts";
-import { analyzerClient } from "./facades/azure/analyzer-client.ts";
+import { UpstreamClients } from "./facades/upstream-clients.ts";
 import { BufferBudget } from "./buffer-budget.ts";
 import type { AdmittedCall } from "./calls/admitted-call.ts";
 import type { CallDeps } from "./calls/call-deps.ts";
@@ -42,7 +42,7 @@ import { Registry } from "../metrics/registry.ts";
 import { openTracer } from "./trace/open-tracer.ts";
 import type { Tracer } from "./trace/tracer.ts";
 import { coordinationHealth, openCoordination, type Coordination } from "./open-coordination.ts";
-import { NetUpstreamClient } from "./upstream/net-client.ts";
+import { openClient } from "./upstream/open-client.ts";
 import type { UpstreamClient } from "./upstream/port.ts";
 import { CallRecords } from "./jobs/job-call.ts";
 import { SubmissionReader } from "./jobs/submission-reader.ts";
@@ -93,6 +93,7 @@ export class Gateway {
   readonly #edge: EdgeServer;
   readonly #processMetrics: Disposable;
   readonly #loopWatch: LoopWatch;
+  readonly #clients: UpstreamClients;
   readonly #coordination: Coordination;
   readonly #feed: FeedClient | null;
   #plan: UpstreamPlan | null = null;
@@ -115,7 +116,7 @@ export class Gateway {
     const [audit, tracer, client, feed] = await Promise.all([
       openAudit(config, coordination, { clock, log }),
       openTracer(config.otel, version, { clock, log }),
-      makeClient(config, clock, wheel),
+      openClient(config, clock, wheel),
       openFeed(options, metrics),
     ]);
     const gateway = new Gateway(options, {
@@ -173,6 +174,7 @@ export class Gateway {
     this.#processMetrics = collectProcessMetrics(this.#metrics.collected, clock);
     this.#loopWatch = new LoopWatch(clock, log);
     this.#submissions = new SubmissionReader(clock);
+    this.#clients = new UpstreamClients(this.#client, { clock, isJobOpen: (id) => this.#openedJobs().isOpen(id) });
     this.#registry = this.#makeRegistry();
     this.#applyUpstreams();
     this.#applyGpuHealth();
@@ -212,7 +214,7 @@ export class Gateway {
       random,
       log,
       client: this.#client,
-      clientFor: (settings) => analyzerClient(settings, this.#client, clock) ?? this.#client,
+      clientFor: (settings) => this.#clients.of(settings),
       metrics: this.#metrics,
       share: this.#coordination.share,
       onStartWanted: () => this.#feed?.reportSoon(),
@@ -461,6 +463,7 @@ export class Gateway {
     this.#edge.destroyAll();
     await this.#feed?.close();
     await handedBack;
+    this.#clients.stop();
     await this.#jobs?.close();
     await this.#overflow.close();
     await this.#submissions.close();
@@ -491,10 +494,4 @@ async function openFeed(
   const { FeedClient } = await import("./feed/feed-client.ts");
   const onRefused: GatewayMetrics["feedRefused"] = (why) => metrics.feedRefused(why);
   return FeedClient.open({ settings: config.feed, dataDir: config.dataDir, clock, random, log, version, onRefused });
-}
-
-async function makeClient(config: GatewayConfig, clock: Clock, wheel: TimerWheel): Promise<UpstreamClient> {
-  if (config.upstreamClient === "net") return new NetUpstreamClient({ clock, wheel });
-  const { UndiciUpstreamClient } = await import("./upstream/undici-client.ts");
-  return new UndiciUpstreamClient({ clock, wheel });
 }

@@ -35,6 +35,7 @@ export function aJob(change: Partial<JobRecord> = {}): JobRecord {
     startedAt: null,
     endedAt: null,
     expiresAt: null,
+    percent: null,
     lastError: null,
     error: null,
     result: null,

@@ -7,6 +7,7 @@ const aView = (view: Partial<CallTimes> = {}): CallTimes => ({
   startedAt: asMono(1_000),
   firstEventAt: undefined,
   lastProgressAt: undefined,
+  atWorkAt: undefined,
   blockedAt: undefined,
   deadline: undefined,
   ...view,
@@ -19,6 +20,16 @@ const rows: { name: string; view: Partial<CallTimes>; expect: { at: number; limi
     name: "before the first event the first-byte limit counts from the first try",
     view: {},
     expect: { at: 11_000, limit: "firstByte" },
+  },
+  {
+    name: "an engine that says that it is at work moves the first-byte limit on, and not the total one",
+    view: { atWorkAt: asMono(7_000) },
+    expect: { at: 17_000, limit: "firstByte" },
+  },
+  {
+    name: "no word of an engine moves the total limit",
+    view: { atWorkAt: asMono(100_000) },
+    expect: { at: 101_000, limit: "total" },
   },
   {
     name: "the client's own deadline comes first when it is earlier",

@@ -7,6 +7,8 @@ export interface CallTimes {
   /** The first complete event, or byte of an answer without events. */
   readonly firstEventAt: MonoMs | undefined;
   readonly lastProgressAt: MonoMs | undefined;
+  /** The engine said last that it is at work and has nothing to send yet; undefined where that does not count. */
+  readonly atWorkAt: MonoMs | undefined;
   /** Since when the client takes nothing while bytes wait for it. The engine is held back by us then, so its silence counts for nothing. */
   readonly blockedAt: MonoMs | undefined;
   /** The client's own deadline. */
@@ -38,7 +40,8 @@ export function nextCallDeadline(view: CallTimes, limits: CallLimits): CallDeadl
   };
   if (view.deadline !== undefined) consider(view.deadline, "deadline");
   if (view.blockedAt !== undefined) consider(view.blockedAt + limits.writeStallMs, "clientStalled");
-  else if (view.firstEventAt === undefined) consider(view.startedAt + limits.firstByteMs, "firstByte");
+  else if (view.firstEventAt === undefined)
+    consider((view.atWorkAt ?? view.startedAt) + limits.firstByteMs, "firstByte");
   else consider((view.lastProgressAt ?? view.firstEventAt) + limits.idleMs, "idle");
   return { at: asMono(at), limit };
 }

@@ -54,6 +54,12 @@ export interface EngineAdapter {
   /** Asked with METRICS_ACCEPT. `null`: the engine has no page. */
   readonly metricsPath: string | null;
   readLoad(samples: readonly Sample[]): EngineLoad;
+  /** Of a page that is none of metrics; undefined where it can't be read. Absent: `metricsPath` is a page of metrics. */
+  readonly readLoadPage?: (body: string) => EngineLoad | undefined;
+  /** Share of the card's memory in use, 0 to 1, by the health page. Absent: it doesn't say. */
+  readonly readMemoryUse?: (healthBody: string) => number | undefined;
+  /** False: it has one line of its own for everybody, so work of others takes none of our slots. Absent: true. */
+  readonly othersTakeSlots?: false;
   /** Whether the engine stops when its client has gone. */
   readonly stopsAbandoned: { readonly streamed: boolean; readonly nonStreamed: boolean };
   /** The engine's own count of requests it works on. */

@@ -249,10 +249,11 @@ test("classes become the engine's own priority in the engine's own direction [10
 
 test("the engine that works on for a client that is gone is known, and its busy count is read [10.A5b]", () => {
   assert.deepEqual(adapterFor("llama.cpp").stopsAbandoned, { streamed: true, nonStreamed: false });
-  // An analysis goes on without its submitter: that is the protocol.
-  assert.deepEqual(adapterFor("document-intelligence").stopsAbandoned, { streamed: false, nonStreamed: false });
+  // An analysis, or a workflow, goes on without its submitter: that is the protocol.
+  const goOn = ["document-intelligence", "comfyui"] as const;
+  for (const name of goOn) assert.deepEqual(adapterFor(name).stopsAbandoned, { streamed: false, nonStreamed: false });
   for (const { name, stopsAbandoned } of ENGINES)
-    if (name !== "llama.cpp" && name !== "document-intelligence")
+    if (name !== "llama.cpp" && !goOn.some((other) => other === name))
       assert.deepEqual(stopsAbandoned, { streamed: true, nonStreamed: true });
   const read = (body: string): number | undefined => adapterFor("llama.cpp").busyProbe?.read(body);
   assert.equal(read('[{"id":0,"is_processing":true},{"id":1,"is_processing":false},{"id":2,"is_processing":true}]'), 2);

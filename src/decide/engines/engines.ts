@@ -1,5 +1,6 @@
 import type { EngineName } from "../../contract/gateway-config.ts";
 import type { EngineAdapter } from "./adapter.ts";
+import { comfyUi } from "./comfyui.ts";
 import { documentIntelligence, ocr } from "./documents.ts";
 import { generic } from "./generic.ts";
 import { llamaCpp } from "./llama-cpp.ts";
@@ -16,6 +17,7 @@ const ADAPTERS: Readonly<Record<EngineName, EngineAdapter>> = {
   ollama,
   "document-intelligence": documentIntelligence,
   ocr,
+  comfyui: comfyUi,
   generic,
 };
 

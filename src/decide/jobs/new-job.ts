@@ -58,6 +58,7 @@ export function newJob(ask: JobAsk, place: JobPlace): JobRecord {
     startedAt: null,
     endedAt: null,
     expiresAt: null,
+    percent: null,
     lastError: null,
     error: null,
     result: null,

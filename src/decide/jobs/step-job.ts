@@ -26,7 +26,8 @@ import { retryDelayMs, postponeDelayMs, callbackDelayMs, CALLBACK_TRIES_MAX } fr
  */
 export type JobEvent =
   | { readonly kind: "claim"; readonly token: string; readonly leaseMs: number }
-  | { readonly kind: "renew"; readonly token: string; readonly leaseMs: number }
+  /** `percent`: how far the engine is, where it said so. */
+  | { readonly kind: "renew"; readonly token: string; readonly leaseMs: number; readonly percent?: number }
   | { readonly kind: "complete"; readonly token: string; readonly result: JobResult; readonly why: string }
   /** The outcome is a failure that another attempt would not change. */
   | { readonly kind: "fail"; readonly token: string; readonly error: JobError; readonly result: JobResult | null }
@@ -126,7 +127,10 @@ function stepClaimed(job: JobRecord, event: ClaimedEvent, now: number, random: R
   if (job.claim?.token !== event.token) return job.settledBy === event.token && event.kind !== "renew" ? SAME : STALE;
   switch (event.kind) {
     case "renew":
-      return move(job, { claim: { token: event.token, until: now + event.leaseMs } });
+      return move(job, {
+        claim: { token: event.token, until: now + event.leaseMs },
+        percent: event.percent ?? job.percent,
+      });
     case "complete":
       return end(job, now, {
         state: "completed",
@@ -264,7 +268,7 @@ function end(job: JobRecord, now: number, outcome: Outcome): JobStep {
 }
 
 const requeue = (job: JobRecord, change: Partial<JobRecord>): JobStep =>
-  move(job, { state: "queued", claim: null, ...change });
+  move(job, { state: "queued", claim: null, percent: null, ...change });
 
 const move = (job: JobRecord, change: Partial<JobRecord>): JobStep => ({
   kind: "moved",

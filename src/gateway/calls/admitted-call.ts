@@ -108,7 +108,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.model = request.model;
     this.deadline = request.deadline;
     this.wantsChoice = request.wantsChoice;
-    this.mode = upstream.settings.kind === "http" ? "http" : "engine";
+    const { kind } = upstream.settings;
+    this.mode = kind === "http" || kind === "comfyui" ? "http" : "engine";
     ({ streamEnd: this.streamEnd, answers: this.answers } = context.route);
     this.showsProgress = request.wantsStream;
     this.removeUsageEvent = injectsUsage(upstream, request);
@@ -206,7 +207,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   }
 
   onInformational(status: number, rawHeaders: string[]): void {
-    if (status === 102) this.endpoint?.progressed(this.#deps.clock.mono()); // It says that it is at work.
+    if (status === 102) this.endpoint?.progressed(this.#clock.atWork());
     const headers = forwardResponseHeaders(rawHeaders, { mode: this.mode, keepContentLength: false });
     this.writer.sendInformational(status, headers);
   }
@@ -257,7 +258,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.endpoint = this.#answer.endpoint = endpoint;
     this.#answer.choice = this.choice;
     this.dispatchedAt = this.#deps.clock.mono();
-    this.#clock.lastProgressAt = undefined;
+    this.#clock.lastProgressAt = this.#clock.atWorkAt = undefined;
     this.#tries.count += 1;
     this.#hold.enter(endpoint);
     this.#span?.event("yardmaster.connect", this.#deps.clock.wall());

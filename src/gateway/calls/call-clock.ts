@@ -14,6 +14,7 @@ export class CallClock implements CallTimes {
   startedAt: MonoMs;
   firstEventAt: MonoMs | undefined;
   lastProgressAt: MonoMs | undefined;
+  atWorkAt: MonoMs | undefined;
   blockedAt: MonoMs | undefined;
   notes: WaitingNotes | null = null;
   #running = false;
@@ -54,6 +55,13 @@ export class CallClock implements CallTimes {
     if (this.#timer !== undefined) this.#wheel.remove(this.#timer);
     this.#running = false;
     this.notes = null;
+  }
+
+  /** The engine says that it is at work. Where that is all that comes for hours (ComfyUI), its word is what the first byte is waited for by. */
+  atWork(): MonoMs {
+    const now = this.#clock.mono();
+    if (this.#upstream.settings.kind === "comfyui") this.atWorkAt = now;
+    return now;
   }
 
   /** The client takes nothing: bytes wait for it. */

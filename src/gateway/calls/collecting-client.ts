@@ -39,6 +39,8 @@ export interface CollectingClientOptions {
   readonly body?: Buffer;
   /** Of the answer's body. */
   readonly bytesMax: number;
+  /** Answers of the 1xx kind. */
+  readonly onInformational?: (status: number, headers: readonly string[]) => void;
   readonly onHead?: (status: number, headers: readonly string[]) => void;
   /** A piece of a streamed body, valid only during the call. */
   readonly onProgress?: (payload: Buffer) => void;
@@ -64,7 +66,7 @@ export class CollectingClient implements ClientRequest, ClientReply {
   readonly complete = true;
   /** Chunk framing belongs to a connection. */
   readonly takesFraming = false;
-  readonly takesInformational = false;
+  readonly takesInformational: boolean;
   readonly untakenBytes = 0;
   onGone: (() => void) | null = null;
   onDrain: (() => void) | null = null;
@@ -83,6 +85,7 @@ export class CollectingClient implements ClientRequest, ClientReply {
     this.method = options.method;
     this.target = options.target;
     this.rawHeaders = options.rawHeaders;
+    this.takesInformational = options.onInformational !== undefined;
   }
 
   get gone(): boolean {
@@ -109,7 +112,9 @@ export class CollectingClient implements ClientRequest, ClientReply {
 
   sendContinue(): void {}
 
-  sendInformational(): void {}
+  sendInformational(status: number, rawHeaders: readonly string[]): void {
+    if (!this.#over) this.#options.onInformational?.(status, rawHeaders);
+  }
 
   sendWhole(status: number, headers: string[], body: Buffer | string, refusal?: ErrorCode): void {
     if (this.#over || this.begun) return;

@@ -28,6 +28,8 @@ export interface JobCallAsk {
   readonly requestId: string;
   readonly path: string;
   readonly body: Buffer | undefined;
+  /** The engine said how far it is: 0 to 100. */
+  readonly onProgress: (percent: number) => void;
 }
 
 export interface JobCallEnd {
@@ -86,6 +88,10 @@ export function startJobCall(deps: JobCallDeps, job: JobRecord, ask: JobCallAsk)
     rawHeaders: headersOf(job, ask),
     ...(ask.body === undefined ? {} : { body: ask.body }),
     bytesMax,
+    onInformational: (_status, headers) => {
+      const percent = /^\d{1,3}$/.exec(headerValue(headers, "x-progress") ?? "")?.[0];
+      if (percent !== undefined && Number(percent) <= 100) ask.onProgress(Number(percent));
+    },
     onEnd: (end) => resolve(readEnd(end, deps.records.take(ask.requestId), bytesMax, deps.clock.wall())),
   });
   const context = contextOf(deps, job, ask, client);

@@ -27,7 +27,12 @@ export function orderOf(asked: ParsedSubmission, key: RequestKey, upstreams: Ups
     throw new YardmasterError("CLASS_FORBIDDEN", `this key may not use class ${requestClass}`);
   if (asked.upstream === null) checkModel(asked.model ?? "", key, upstreams);
   else checkUpstream(asked.upstream, key, upstreams);
-  for (const each of [asked.path, ...partPaths]) checkPath(each, asked.upstream, asked.method, key);
+  const takes = asked.upstream === null ? undefined : upstreams.byId(asked.upstream)?.settings.kind;
+  for (const each of [asked.path, ...partPaths]) {
+    checkPath(each, asked.upstream, asked.method, key);
+    if (takes === "comfyui" && (asked.method !== "POST" || each !== "/prompt"))
+      throw bad("path: to an upstream of kind comfyui a job is `POST /prompt`");
+  }
   return { ...order, class: requestClass };
 }
 
@@ -42,8 +47,8 @@ function checkModel(model: string, key: RequestKey, upstreams: Upstreams): void 
 
 function checkUpstream(id: string, key: RequestKey, upstreams: Upstreams): void {
   const upstream = upstreams.byId(id);
-  if (upstream === undefined || upstream.settings.kind !== "http")
-    throw new YardmasterError("UPSTREAM_UNKNOWN", `there is no upstream ${JSON.stringify(id)} of kind http`);
+  if (upstream === undefined || !["http", "comfyui"].includes(upstream.settings.kind))
+    throw new YardmasterError("UPSTREAM_UNKNOWN", `there is no upstream ${JSON.stringify(id)} of kind http or comfyui`);
   const { models } = upstream.settings;
   if (!key.allowsModel(id) && !models.some((model) => key.allowsModel(model)))
     throw new YardmasterError("MODEL_FORBIDDEN", `this key may not use the upstream ${JSON.stringify(id)}`);

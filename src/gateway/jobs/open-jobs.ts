@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { AuditEvent } from "../../contract/audit-event.ts";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
-import type { JobRecord } from "../../contract/job.ts";
+import { isOpen, type JobRecord } from "../../contract/job.ts";
 import type { JobStore } from "../../coord/jobs/job-store.ts";
 import { ERRORS } from "../../kernel/errors.ts";
 import type { Clock } from "../../kernel/clock.ts";
@@ -81,6 +81,12 @@ export class Jobs {
       onEnded: (job, last) => this.#onEnded(job, last),
     });
     ports.metrics.collect(() => this.#manager?.counts);
+  }
+
+  /** Whether the job has still to come to its end. Rejects while nobody can know. */
+  async isOpen(id: string): Promise<boolean> {
+    const read = await (this.#store ?? (await this.#open())).get(id);
+    return read !== undefined && isOpen(read.job.state);
   }
 
   health(): JobsHealth {

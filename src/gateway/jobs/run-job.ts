@@ -37,6 +37,8 @@ export interface JobRunDeps extends JobRunPorts {
 
 /** Renewed at a third of its time: two renewals may fail before the claim is lost. */
 const RENEWALS_PER_CLAIM = 3;
+/** Between two words on how far the engine is; each is a write to the store. */
+const PROGRESS_MS = 1_000;
 /** An outcome is told again and again while the store is away, for as long as the job may be somebody's. */
 const TELL_AGAIN_MS = 500;
 const TELL_TRIES_MAX = 240;
@@ -63,6 +65,8 @@ export class JobRun {
   #wake: (() => void) | null = null;
   #lookingFor: Promise<void> | null = null;
   #last: AuditEvent | null = null;
+  #percent: number | undefined;
+  #percentTimer: Timer | undefined;
   readonly ended: Promise<void>;
 
   constructor(deps: JobRunDeps, job: JobRecord) {
@@ -70,7 +74,10 @@ export class JobRun {
     this.job = job;
     this.#token = job.claim?.token ?? "";
     this.#planRenewal();
-    this.ended = this.#run().finally(() => this.#timer?.cancel());
+    this.ended = this.#run().finally(() => {
+      this.#timer?.cancel();
+      this.#percentTimer?.cancel();
+    });
   }
 
   /** Somebody has changed the job: look whether the claim is still held. One look at a time. */
@@ -201,7 +208,8 @@ export class JobRun {
   }
 
   async #call(path: string, body: Buffer | undefined, requestId: string): Promise<JobCallEnd> {
-    const call = startJobCall(this.#deps, this.job, { requestId, path, body });
+    const onProgress = (percent: number): void => this.#noteProgress(percent);
+    const call = startJobCall(this.#deps, this.job, { requestId, path, body, onProgress });
     this.#calls.add(call);
     if (this.#stopped !== null) call.abort();
     const end = await call.ended;
@@ -253,10 +261,22 @@ export class JobRun {
     return this.#calls.size > 0 || this.#asksElsewhere;
   }
 
+  /** Told with the next renewal, which comes the sooner for it. */
+  #noteProgress(percent: number): void {
+    if (this.job.parts !== null) return;
+    this.#percent = percent;
+    this.#percentTimer ??= this.#deps.clock.after(PROGRESS_MS, () => {
+      this.#percentTimer = undefined;
+      void this.#renew();
+    });
+  }
+
   async #renew(): Promise<void> {
     if (this.#stopped !== null) return;
+    const percent = this.#percent;
     try {
-      const event: JobEvent = { kind: "renew", token: this.#token, leaseMs: this.#deps.claimMs() };
+      const renewal = { kind: "renew", token: this.#token, leaseMs: this.#deps.claimMs() } as const;
+      const event: JobEvent = percent === undefined ? renewal : { ...renewal, percent };
       const outcome = await this.#deps.store.change(this.job.id, event);
       if (outcome.kind === "unknown") this.#lose("unknown");
       else if (outcome.kind === "refused" && this.#works) this.#lose(stillOpen(outcome) ? "stale" : "ended");

@@ -56,6 +56,7 @@ export interface CollectedFamilies {
   readonly engineRunning: GaugeFamily;
   readonly engineWaiting: GaugeFamily;
   readonly engineKvCache: GaugeFamily;
+  readonly engineMemory: GaugeFamily;
   readonly bufferedBytes: GaugeFamily;
   readonly connections: GaugeFamily;
   readonly eventLoopDelay: GaugeFamily;
@@ -214,6 +215,7 @@ function registerCollected(registry: Registry): CollectedFamilies {
     engineRunning: gauge(registry, METRICS.engineRunning),
     engineWaiting: gauge(registry, METRICS.engineWaiting),
     engineKvCache: gauge(registry, METRICS.engineKvCache),
+    engineMemory: gauge(registry, METRICS.engineMemory),
     bufferedBytes: gauge(registry, METRICS.bufferedBytes),
     connections: gauge(registry, METRICS.connections),
     eventLoopDelay: gauge(registry, METRICS.eventLoopDelay),

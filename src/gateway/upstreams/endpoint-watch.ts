@@ -1,4 +1,4 @@
-import { METRICS_ACCEPT } from "../../decide/engines/adapter.ts";
+import { METRICS_ACCEPT, type EngineLoad } from "../../decide/engines/adapter.ts";
 import { parseMetricsText } from "../../decide/telemetry/prometheus-text.ts";
 import type { BreakerState } from "../../decide/routing/breaker.ts";
 import { judgeStall } from "../../decide/routing/stall.ts";
@@ -158,12 +158,8 @@ export class EndpointWatch {
       if (busy !== undefined) this.#applyBusy(busy, { startedAt, stillRunning, ownMost, now });
       return;
     }
-    const parsed = parseMetricsText(fetched.body);
-    if (parsed.kind === "rejected") {
-      this.#noteLoadSignal(`${path} can't be read: ${parsed.why}`);
-      return;
-    }
-    const load = adapter.readLoad(parsed.samples);
+    const load = this.#loadOf(fetched.body);
+    if (typeof load === "string") return this.#noteLoadSignal(`${path} can't be read: ${load}`);
     this.#noteLoadSignal(
       load.running === undefined && load.waiting === undefined
         ? `${path} names no running or waiting requests of ${adapter.name}`
@@ -175,6 +171,14 @@ export class EndpointWatch {
       endpoint.steps = { value: load.steps, since: moved ? now : (endpoint.steps?.since ?? now), seenAt: now };
     }
     if (load.running !== undefined) this.#applyBusy(load.running, { startedAt, stillRunning, ownMost, now });
+  }
+
+  /** A text: why the page can't be read. */
+  #loadOf(page: string): EngineLoad | string {
+    const { adapter } = this.#endpoint;
+    if (adapter.readLoadPage !== undefined) return adapter.readLoadPage(page) ?? "it is not as it should be";
+    const parsed = parseMetricsText(page);
+    return parsed.kind === "rejected" ? parsed.why : adapter.readLoad(parsed.samples);
   }
 
   /** Without a signal our own counts decide alone. Said once, when it changes. */
@@ -203,6 +207,7 @@ export class EndpointWatch {
       endpoint.lingers.splice(endpoint.lingers.indexOf(linger), 1);
       linger.onFree();
     }
+    if (endpoint.adapter.othersTakeSlots === false) return;
     const external = Math.max(0, Math.floor(busy) - ownMost - this.#othersMost(now));
     endpoint.externalAt = now;
     if (external === endpoint.external) return;
@@ -245,6 +250,7 @@ export class EndpointWatch {
     if (this.#stopped) return;
     if (fetched.kind === "failed") {
       this.#failedProbes += 1;
+      endpoint.memoryUse = undefined;
       const refused = fetched.failure === "connect";
       if (busyAndMoving && !refused) return;
       if (this.#failedProbes >= FAILED_PROBES_MAX) this.#setHealth("unhealthy", fetched.message);
@@ -253,6 +259,7 @@ export class EndpointWatch {
     }
     this.#failedProbes = 0;
     const read = endpoint.adapter.readHealth(fetched.status, fetched.body);
+    endpoint.memoryUse = read === "healthy" ? endpoint.adapter.readMemoryUse?.(fetched.body) : undefined;
     if (read === "noPage") this.#setHealth("unknown", "");
     else if (read === "healthy") this.#setHealth("healthy", "");
     else this.#setHealth(read, `health page says ${fetched.status}`);

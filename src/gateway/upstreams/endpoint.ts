@@ -74,6 +74,8 @@ export class Endpoint {
   /** Names the engine lists; null while unknown. */
   models: ReadonlySet<string> | null = null;
   report: LoadReport | null = null;
+  /** Share of the card's memory in use, 0 to 1, by the engine's health page. */
+  memoryUse: number | undefined;
   /** Why the engine's page tells nothing of its load; null when it does, or was not looked at yet. */
   noLoadSignal: string | null = null;
   /** Work the engine does for others: its busy count above ours, while fresh. */

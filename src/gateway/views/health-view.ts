@@ -106,6 +106,7 @@ function endpointHealth(endpoint: Endpoint, now: MonoMs): Record<string, unknown
       running: load?.running ?? null,
       waiting: load?.waiting ?? null,
       kv_cache_use: load?.kvUse ?? null,
+      memory_use: endpoint.memoryUse ?? null,
       age_ms: report === null ? null : Math.round(now - report.at),
       missing: endpoint.noLoadSignal,
     },

@@ -136,6 +136,9 @@ function collectUpstreams(families: CollectedFamilies, { registry, clock }: Coll
   families.engineKvCache.collectWith((set) =>
     eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.report?.load.kvUse)),
   );
+  families.engineMemory.collectWith((set) =>
+    eachEndpoint(registry, (upstream, endpoint) => set([upstream, endpoint.id], endpoint.memoryUse)),
+  );
 }
 
 function eachEndpoint(registry: UpstreamRegistry, visit: (upstream: string, endpoint: Endpoint) => void): void {

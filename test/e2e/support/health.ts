@@ -20,6 +20,7 @@ export interface ShownEndpoint {
     readonly running: number | null;
     readonly waiting: number | null;
     readonly kv_cache_use: number | null;
+    readonly memory_use: number | null;
     readonly missing: string | null;
   };
 }

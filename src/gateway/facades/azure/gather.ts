@@ -48,25 +48,32 @@ export function gather(
   return exchange;
 }
 
-/** Hands a whole JSON answer to who waits for an exchange's, no faster than it is taken. */
+/** Hands a whole answer to who waits for an exchange's, no faster than it is taken. */
 export class Delivery {
   readonly #handler: UpstreamHandler;
   readonly #status: number;
   readonly #chunks: readonly Buffer[];
+  readonly #contentType: string;
   #next = 0;
   #paused = false;
   #over = false;
 
-  constructor(handler: UpstreamHandler, status: number, chunks: readonly Buffer[]) {
+  constructor(
+    handler: UpstreamHandler,
+    status: number,
+    chunks: readonly Buffer[],
+    contentType: string = "application/json",
+  ) {
     this.#handler = handler;
     this.#status = status;
     this.#chunks = chunks;
+    this.#contentType = contentType;
   }
 
   /** By whoever can already be told to pause or abort it. */
   start(): void {
     const contentLength = this.#chunks.reduce((sum, chunk) => sum + chunk.length, 0);
-    const rawHeaders = ["content-type", "application/json"];
+    const rawHeaders = ["content-type", this.#contentType];
     this.#handler.onHead({ status: this.#status, rawHeaders, framing: "length", contentLength });
     this.#go();
   }
