@@ -23,7 +23,8 @@ export type ControlEventKind =
   | "modelScaled"
   | "restartAsked"
   | "rolloutAsked"
-  | "eventsLost";
+  | "eventsLost"
+  | "eventDamaged";
 
 /** As it is given to the store. Holds no secret. */
 export interface NewEvent {

@@ -224,6 +224,33 @@ export function runDocumentSuite({ it }: StoreSuite): void {
     assert.equal((newest?.seq ?? 0) - (oldest?.seq ?? 0) + 1, EVENTS_KEPT);
   });
 
+  it("an event that is not what was written costs itself alone, and is told as such [80.P9]", async ({
+    connect,
+    open,
+  }) => {
+    const driver = await connect();
+    const store = await open(driver);
+    await store.addEvents(Array.from({ length: 5 }, (_, index) => told(`event ${index + 1}`)));
+    const damage = [
+      "UPDATE ym_events SET event = 'garbage' WHERE seq = 2",
+      "UPDATE ym_events SET event = replace(event, 'event 3', 'event 9') WHERE seq = 3",
+      "UPDATE ym_events SET event = '{}' WHERE seq = 4",
+    ];
+    await driver.transaction(damage.map((text) => ({ text, values: [] })));
+    const events = await store.events({ limit: 10 });
+    assert.deepEqual(
+      events.map(({ seq, kind, why }) => [seq, kind, why.startsWith("event ")]),
+      [
+        [1, "modelRetried", true],
+        [2, "eventDamaged", false],
+        [3, "eventDamaged", false],
+        [4, "eventDamaged", false],
+        [5, "modelRetried", true],
+      ],
+    );
+    assert.equal((await store.events({ limit: 10, kind: "modelRetried" })).length, 2);
+  });
+
   it("a document that is not what was written is refused, not acted upon [80.P9]", async ({ connect, open }) => {
     const driver = await connect();
     const store = await open(driver);

@@ -1,5 +1,7 @@
+import { z } from "zod";
 import { controlEvent, type NewEvent, type StoredEvent } from "../../contract/control-event.ts";
 import { asEpoch, isoTime } from "../../kernel/clock.ts";
+import { checksum } from "./checksum.ts";
 import { placeholders, type SqlDriver, type SqlRow, type Step } from "./sql-driver.ts";
 
 /** Kept at most. */
@@ -39,8 +41,10 @@ export function eventSteps(events: readonly NewEvent[]): Step[] {
   ];
 }
 
-const renderEvent = ({ kind, model, replicaId, nodeId, why, by }: NewEvent): string =>
-  JSON.stringify({ kind, model, replicaId, nodeId, why: why.slice(0, WHY_CHARS_MAX), by: by ?? null });
+function renderEvent({ kind, model, replicaId, nodeId, why, by }: NewEvent): string {
+  const text = JSON.stringify({ kind, model, replicaId, nodeId, why: why.slice(0, WHY_CHARS_MAX), by: by ?? null });
+  return `${checksum(text)} ${text}`;
+}
 
 /** Oldest first. */
 export async function readEvents(driver: SqlDriver, query: EventQuery): Promise<StoredEvent[]> {
@@ -55,7 +59,35 @@ export async function readEvents(driver: SqlDriver, query: EventQuery): Promise<
   return afterSeq === undefined ? found.toReversed() : found;
 }
 
+/** One that is not what was written costs itself alone: what is told of it is that it was there. */
 function readEvent(row: SqlRow): StoredEvent {
-  const event = JSON.parse(String(row["event"])) as Omit<StoredEvent, "seq" | "at">;
-  return { seq: Number(row["seq"]), at: isoTime(asEpoch(Number(row["at_ms"]))), ...event };
+  const [seq, atMs] = [Number(row["seq"]), Number(row["at_ms"])];
+  const at = isoTime(asEpoch(Number.isSafeInteger(atMs) && Math.abs(atMs) < TIME_MS_MAX ? atMs : 0));
+  return { seq, at, ...(parseEvent(String(row["event"])) ?? DAMAGED) };
+}
+
+const TIME_MS_MAX = 8.64e15;
+const DAMAGED: Omit<StoredEvent, "seq" | "at"> = {
+  ...controlEvent("eventDamaged", "the database has this event no more as it was written"),
+  by: null,
+};
+const words = z.string().nullable();
+const eventShape = z.object({
+  kind: z.string(),
+  model: words,
+  replicaId: words,
+  nodeId: words,
+  why: z.string(),
+  by: words,
+});
+
+/** The checksum stands before the event; without one is an event from before there were any. Undefined: damaged. */
+function parseEvent(stored: string): Omit<StoredEvent, "seq" | "at"> | undefined {
+  const [, sum, text = ""] = /^(?:([0-9a-f]{8}) )?(\{.*\})$/s.exec(stored) ?? [];
+  if (sum !== undefined && sum !== checksum(text)) return undefined;
+  try {
+    return eventShape.safeParse(JSON.parse(text)).data;
+  } catch {
+    return undefined;
+  }
 }
