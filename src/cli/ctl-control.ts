@@ -122,4 +122,10 @@ export function showBody<T>(
 }
 
 /** A name of a node or model in a path: its slashes stand for themselves. */
-export const inPath = (name: string): string => name.split("/").map(encodeURIComponent).join("/");
+export function inPath(name: string): string {
+  const segments = name.split("/");
+  // Encoded or not, a URL without them is what would be asked for: that of another name.
+  if (segments.some((segment) => segment === "." || segment === ".."))
+    throw usageError("a name has no segment that is `.` or `..`");
+  return segments.map(encodeURIComponent).join("/");
+}

@@ -363,3 +363,14 @@ test("of many thousand mistakes the first are listed, and the others counted [40
     [1_001, 1_002, "200 more mistakes from here on are not listed"],
   );
 });
+
+test("a name that no path could carry is refused, one with other slashes and dots is not [40.C1]", () => {
+  const nameOf = (name: string): string => `models: [{name: "${name}", profiles: [{engine: sim}]}]`;
+  for (const name of ["a/../b", "a/..", "a/./b", "a/.", "x/y/../../z"]) {
+    const refused = parseCatalogText(nameOf(name), "x");
+    assert.ok(refused.kind === "invalid", name);
+    assert.match(refused.problems[0]?.message ?? "", /no path could name the model/);
+  }
+  for (const name of ["org/model", "a/..b", "a/b..", "a/...", "v1.2/x.y"])
+    assert.equal(parseCatalogText(nameOf(name), "x").kind, "valid", name);
+});

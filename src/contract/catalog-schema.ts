@@ -12,7 +12,9 @@ const servedName = z
   .regex(
     /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,255}$/,
     "use 1 to 256 letters, digits or ._:/@+-, starting with a letter or digit",
-  );
+  )
+  // Whatever reads a URL takes such a segment away, and another model would be meant.
+  .regex(/^(?!.*\/\.{1,2}(?:\/|$))/, "must have no segment that is `.` or `..`, since no path could name the model");
 // oxlint-disable-next-line no-control-regex -- control characters are what it keeps out
 const NO_CONTROLS = /^[^\u0000-\u001f\u007f]*$/;
 const plainText = (max: number): z.ZodString =>

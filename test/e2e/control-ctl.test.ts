@@ -171,6 +171,8 @@ test("exit codes: 1 refused, 2 usage, 3 not reached, and nothing on standard out
   }
   for (const args of [
     ["cordon"],
+    ["explain-placement", "x/../a"],
+    ["retry", "x/.."],
     ["restart"],
     ["restart", "r1", "--max-surge", "x"],
     ["rollout"],
