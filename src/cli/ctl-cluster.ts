@@ -40,7 +40,7 @@ function formatStatus(body: StatusView): string {
   const lines = [
     `leader    ${leader.leader === null ? "not known" : `${leader.leader.holder} (epoch ${leader.leader.epoch})`}${leader.role === "leading" ? ", this one" : ""}`,
     `store     ${body.store}${leader.store_silent_s === null ? "" : `, silent for ${leader.store_silent_s} s`}`,
-    `catalog   revision ${catalog.revision}, ${catalog.models} models`,
+    `catalog   revision ${catalog.revision}, ${catalog.models === 1 ? "1 model" : `${catalog.models} models`}`,
     `nodes     ${counts(body.nodes)}`,
     `replicas  ${counts(body.replicas)}`,
   ];

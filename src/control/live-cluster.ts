@@ -141,7 +141,8 @@ export class LiveCluster {
 
   /** A leader that does not know yet what runs says nothing: gateways go on with what they have. What it left unsaid it says later. */
   #publish({ snapshot, plan, changed }: FinishedPass): void {
-    const unplaced = JSON.stringify(plan.unplaced);
+    // Not by its words: their figures move with every report, and gateways need no version for each.
+    const unplaced = JSON.stringify(plan.unplaced.map(({ model, nodes }) => [model, nodes]));
     this.#isUnsaid ||= changed || unplaced !== this.#unplaced;
     this.#unplaced = unplaced;
     if (!this.#isUnsaid || snapshot.fleet.settling) return;

@@ -11,8 +11,14 @@ import {
 } from "../../decide/reconcile/ask-restart.ts";
 import { explainModel } from "../../decide/reconcile/explain-model.ts";
 import { clearFailures, newModelDoc } from "../../decide/reconcile/model-failures.ts";
-import { describeRefusal } from "../../decide/reconcile/placing.ts";
-import type { PassSettings, PassSnapshot, PlacementRefusal } from "../../decide/reconcile/snapshot.ts";
+import { planPass } from "../../decide/reconcile/plan-pass.ts";
+import {
+  NO_MEMORY,
+  type PassMint,
+  type PassSettings,
+  type PassSnapshot,
+  type PlacementRefusal,
+} from "../../decide/reconcile/snapshot.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import type { CatalogKeeper } from "../catalog/catalog-keeper.ts";
@@ -47,7 +53,7 @@ export function clusterSnapshot(
     replicas: [...docs.replicas.values()],
     models: [...docs.models.values()],
     memory: [...docs.memories.values()],
-    unplaced: new Map(unplaced.map(({ model, nodes }) => [model, describeRefusal(nodes)])),
+    unplaced: new Map(unplaced.map(({ model, why }) => [model, why])),
     restored,
   };
 }
@@ -198,16 +204,23 @@ export class LiveView implements ClusterView {
   }
 
   async #known(): Promise<Known> {
-    const { loop, store, keeper, settings } = this.#ports;
+    const { clock, loop, store, keeper, settings } = this.#ports;
     const { seen } = loop;
     if (seen !== null) return { snapshot: seen.snapshot, unplaced: seen.plan.unplaced };
     const [state, { catalog }] = await Promise.all([store.load(), keeper.look()]);
     const docs = new TermDocs(state);
     const fleet = loop.observe(docs.nodes.values());
     const restored = docs.cluster.restoredAbove !== null;
-    return {
-      snapshot: { catalog, docs, fleet, demanded: new Set(), idle: new Set(), restored, settings },
-      unplaced: [],
-    };
+    const snapshot = { catalog, docs, fleet, demanded: NOTHING, idle: NOTHING, restored, settings };
+    // Planned as a leader would and thrown away: what finds no room is not shown as if it were about to start.
+    const now = { mono: clock.mono(), wall: clock.wall() };
+    return { snapshot, unplaced: planPass(snapshot, NO_MEMORY, now, mintForShow()).unplaced };
   }
+}
+
+const NOTHING: ReadonlySet<string> = new Set();
+
+function mintForShow(): PassMint {
+  let made = 0;
+  return { replicaId: () => `planned-${(made += 1)}`, engineKey: () => "" };
 }

@@ -127,12 +127,32 @@ test("a sick card is neither used nor free, and cards of a silent node are unkno
     gpus,
     nodes: states,
     replicas,
-  } = statusParts(snapshot({ nodes, replicas: [aReplicaDoc("r", { shards: on("a", "g1", "g3"), state: "ready" })] }));
+  } = statusParts(
+    snapshot({
+      nodes,
+      replicas: [
+        aReplicaDoc("r", { shards: on("a", "g1", "g3"), state: "ready" }),
+        // Ended: its card is free.
+        aReplicaDoc("f", { shards: on("a", "g2"), state: "failed" }),
+      ],
+    }),
+  );
+  assert.deepEqual(
+    gpuViews(snapshot({ nodes, replicas: [aReplicaDoc("f", { shards: on("a", "g1"), state: "failed" })] }))[0]
+      ?.replicas,
+    [],
+  );
   assert.deepEqual(gpus, [
     { class: "a40", cards: 1, used: 0, free: 1, sick: 0, unknown: 0 },
     { class: "h200", cards: 4, used: 1, free: 1, sick: 1, unknown: 1 },
   ]);
-  assert.deepEqual([states, replicas], [{ ready: 1, lost: 1 }, { ready: 1 }]);
+  assert.deepEqual(
+    [states, replicas],
+    [
+      { ready: 1, lost: 1 },
+      { ready: 1, failed: 1 },
+    ],
+  );
 });
 
 const states: readonly {
@@ -154,6 +174,28 @@ const states: readonly {
     name: "backing off",
     facts: { models: [aModelDoc("m", { failuresInRow: 3, backoffMs: 8_000 })] },
     expect: ["waiting", /3 times.*8 s/],
+  },
+  {
+    name: "after its first failure",
+    facts: { models: [aModelDoc("m", { failuresInRow: 1, backoffMs: 2_000 })] },
+    expect: ["waiting", /^failed once; the next start waits 2 s$/],
+  },
+  {
+    name: "as many ready as are wanted, after a failure [40.V1]",
+    facts: {
+      models: [aModelDoc("m", { failuresInRow: 1, backoffMs: 10_000 })],
+      replicas: [aReplicaDoc("r", { state: "ready" })],
+    },
+    expect: ["ready", null],
+  },
+  {
+    name: "fewer ready than are wanted, after a failure [40.V1]",
+    model: { replicas: { min: 2 } },
+    facts: {
+      models: [aModelDoc("m", { failuresInRow: 2, backoffMs: 10_000 })],
+      replicas: [aReplicaDoc("r", { state: "ready" })],
+    },
+    expect: ["waiting", /2 times in a row.*10 s/],
   },
   {
     name: "parked, whatever else",

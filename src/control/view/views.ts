@@ -11,8 +11,10 @@ import type { Model } from "../../contract/catalog.ts";
 import type { ModelDoc, ReplicaDoc } from "../../contract/fleet.ts";
 import type { ProfileExplanation } from "../../decide/placement/place-replica.ts";
 import { restartState } from "../../decide/reconcile/judge-restart.ts";
+import { failedInRow } from "../../decide/reconcile/model-failures.ts";
 import { byModel, runningOf, wantedCount } from "../../decide/reconcile/model-counts.ts";
 import { newModelDoc } from "../../decide/reconcile/model-failures.ts";
+import { isGone } from "../../decide/reconcile/observe.ts";
 import type { ClusterSnapshot, GatewaySeen, SeenNode } from "./cluster-view.ts";
 import { describeExclusion } from "../../decide/placement/describe-exclusion.ts";
 
@@ -20,12 +22,14 @@ import { describeExclusion } from "../../decide/placement/describe-exclusion.ts"
 // if it were so now.
 
 const seconds = (ms: number | null): number | null => (ms === null ? null : Math.round(ms / 1000));
+/** The document of one that has ended is kept for people to read, and takes no room. */
+const holds = (replica: ReplicaDoc): boolean => !isGone(replica);
 /** Only a node that is heard speaks of now. */
 const current = (node: SeenNode): SeenNode["report"] => (node.state === "ready" ? node.report : null);
 
 export function nodeViews({ nodes, replicas }: ClusterSnapshot): NodeAnswer[] {
   const held = new Map<string, number>();
-  for (const { shards } of replicas)
+  for (const { shards } of replicas.filter(holds))
     for (const nodeId of new Set(shards.map((shard) => shard.nodeId))) held.set(nodeId, (held.get(nodeId) ?? 0) + 1);
   return nodes.map((node) => {
     const { doc, report } = node;
@@ -56,7 +60,7 @@ export function nodeViews({ nodes, replicas }: ClusterSnapshot): NodeAnswer[] {
 
 export function gpuViews({ nodes, replicas }: ClusterSnapshot): GpuAnswer[] {
   const tenants = new Map<string, string[]>();
-  for (const { id, shards } of replicas)
+  for (const { id, shards } of replicas.filter(holds))
     for (const uuid of shards.flatMap((shard) => shard.gpuUuids)) tenants.set(uuid, [...(tenants.get(uuid) ?? []), id]);
   return nodes.flatMap((node) =>
     (current(node)?.gpus ?? []).map((gpu) => ({
@@ -153,10 +157,12 @@ function judgeModel(
 ): Pick<ModelAnswer, "state" | "why"> {
   if (doc !== undefined && doc.parked !== null) return { state: "parked", why: doc.parked.why };
   if (unplaced !== undefined) return { state: "waiting", why: unplaced };
-  if (doc !== undefined && doc.backoffMs !== null && running <= ready)
+  const wanted = Math.max(1, replicas.min);
+  // A pause after a failure is nobody's trouble while there are as many as are wanted.
+  if (doc !== undefined && doc.backoffMs !== null && running <= ready && ready < wanted)
     return {
       state: "waiting",
-      why: `failed ${doc.failuresInRow} times in a row; the next start waits ${Math.round(doc.backoffMs / 1000)} s`,
+      why: `${failedInRow(doc.failuresInRow)}; the next start waits ${Math.round(doc.backoffMs / 1000)} s`,
     };
   if (running > ready || ready < replicas.min) return { state: "starting", why: null };
   return { state: ready > 0 ? "ready" : "stopped", why: null };
@@ -213,7 +219,7 @@ export function countBy<T>(items: readonly T[], keyOf: (item: T) => string): Rec
 
 /** Cards of a node that is not heard are counted by what it last said of them, and as unknown. */
 function capacity({ nodes, replicas }: ClusterSnapshot): StatusView["gpus"] {
-  const taken = new Set(replicas.flatMap(({ shards }) => shards.flatMap(({ gpuUuids }) => gpuUuids)));
+  const taken = new Set(replicas.filter(holds).flatMap(({ shards }) => shards.flatMap(({ gpuUuids }) => gpuUuids)));
   const byClass = new Map<string, StatusView["gpus"][number]>();
   for (const node of nodes) {
     for (const gpu of node.report?.gpus ?? []) {

@@ -79,7 +79,9 @@ test("what nodes say at the moment has no part in it: it is made of documents al
 
 type Expected = Pick<FeedModel, "settled" | "startable" | "failedStarts"> & { readonly why: RegExp | null };
 const parked = { why: "failed 5 times in a row", at: "2026-01-01T00:00:00.000Z" };
-const unplaced: readonly PlacementRefusal[] = [{ model: "m", nodes: { gpuMemory: 3 } }];
+const unplaced: readonly PlacementRefusal[] = [
+  { model: "m", nodes: { gpuMemory: 3 }, why: "fits on no node: needs 80.0 GiB (3 nodes)" },
+];
 const onDemand = aModel("m", { replicas: { min: 0, max: 1 } });
 const modelRows: readonly {
   readonly name: string;
@@ -114,7 +116,7 @@ const modelRows: readonly {
   {
     name: "without room",
     feed: feedOf([], { unplaced }),
-    expect: { settled: "unplaced", startable: false, failedStarts: 0, why: /gpuMemory on 3/ },
+    expect: { settled: "unplaced", startable: false, failedStarts: 0, why: /needs 80.0 GiB \(3 nodes\)/ },
   },
   {
     name: "with a ready replica and without room for another",

@@ -2,8 +2,8 @@ import type { Catalog, Model, Profile } from "../../contract/catalog.ts";
 import type { FeedChange, FeedEndpoint, FeedEngine, FeedModel } from "../../contract/feed.ts";
 import type { ModelDoc, ReplicaDoc } from "../../contract/fleet.ts";
 import { formatListen } from "../../contract/listen-address.ts";
+import { failedInRow } from "../reconcile/model-failures.ts";
 import { byModel, runningOf } from "../reconcile/model-counts.ts";
-import { describeRefusal } from "../reconcile/placing.ts";
 import type { PlacementRefusal, StoredDocs } from "../reconcile/snapshot.ts";
 
 /** What gateways are told, by model name and by replica. */
@@ -22,7 +22,7 @@ const WHY_CHARS_MAX = 2_000;
  */
 export function makeFeed(catalog: Catalog, docs: StoredDocs, unplaced: readonly PlacementRefusal[]): FeedState {
   const replicas = byModel(docs.replicas.values());
-  const noRoom = new Map(unplaced.map((refusal) => [refusal.model, describeRefusal(refusal.nodes)]));
+  const noRoom = new Map(unplaced.map((refusal) => [refusal.model, refusal.why]));
   const models = new Map<string, FeedModel>();
   for (const model of catalog.models.values()) {
     const its = replicas.get(model.name) ?? [];
@@ -69,7 +69,7 @@ function settle(
   if (starting !== undefined) return { settled: "starting", why: `${starting.state} since ${starting.createdAt}` };
   if (noRoom !== undefined) return { settled: "unplaced", why: noRoom };
   if (doc !== undefined && doc.backoffMs !== null && doc.failuresInRow > 0)
-    return { settled: "starting", why: `failed ${doc.failuresInRow} times in a row; it is tried again after a pause` };
+    return { settled: "starting", why: `${failedInRow(doc.failuresInRow)}; it is tried again after a pause` };
   if (min > 0 || (doc !== undefined && (doc.demandedAt !== null || (doc.scaledTo ?? 0) > 0)))
     return { settled: "starting", why: "it is to be placed" };
   return { settled: "stopped", why: null };

@@ -29,8 +29,15 @@ export interface PlacedShard {
 
 export type PlacementOutcome =
   | { readonly kind: "placed"; readonly profile: Profile; readonly shards: readonly PlacedShard[] }
-  /** `nodes` counts the nodes by what kept them out, for the profile that is tried first. */
-  | { readonly kind: "noRoom"; readonly nodes: Readonly<Partial<Record<ExclusionKind, number>>> };
+  /** Of the profile that is tried first. */
+  | ({ readonly kind: "noRoom" } & NoRoom);
+
+export interface NoRoom {
+  /** The nodes by what kept them out. */
+  readonly nodes: Readonly<Partial<Record<ExclusionKind, number>>>;
+  /** Of each of these, what kept the first node out. */
+  readonly firsts: readonly Exclusion[];
+}
 
 export function placeReplica(fleet: FleetRoom, wish: PlacementWish): PlacementOutcome {
   for (const profile of wish.model.profiles) {
@@ -46,7 +53,7 @@ export function placeReplica(fleet: FleetRoom, wish: PlacementWish): PlacementOu
     }));
     return { kind: "placed", profile, shards };
   }
-  return { kind: "noRoom", nodes: countExclusions(fleet, wish) };
+  return { kind: "noRoom", ...countExclusions(fleet, wish) };
 }
 
 export interface NodeExplanation {
@@ -99,13 +106,17 @@ function examine(fleet: FleetRoom, wish: PlacementWish, profile: Profile): reado
   });
 }
 
-function countExclusions(fleet: FleetRoom, wish: PlacementWish): Partial<Record<ExclusionKind, number>> {
-  const counts: Partial<Record<ExclusionKind, number>> = {};
+function countExclusions(fleet: FleetRoom, wish: PlacementWish): NoRoom {
+  const nodes: Partial<Record<ExclusionKind, number>> = {};
+  const firsts: Exclusion[] = [];
   const [profile] = wish.model.profiles;
-  if (profile === undefined) return counts;
-  for (const { fit } of examine(fleet, wish, profile))
-    if (fit.kind !== "fits") counts[fit.kind] = (counts[fit.kind] ?? 0) + 1;
-  return counts;
+  if (profile === undefined) return { nodes, firsts };
+  for (const { fit } of examine(fleet, wish, profile)) {
+    if (fit.kind === "fits") continue;
+    if (nodes[fit.kind] === undefined) firsts.push(fit);
+    nodes[fit.kind] = (nodes[fit.kind] ?? 0) + 1;
+  }
+  return { nodes, firsts };
 }
 
 function shardNeed({ cardsKeys }: FleetRoom, wish: PlacementWish, profile: Profile): ShardNeed {

@@ -24,10 +24,12 @@ export function noteFailure(doc: ModelDoc, failure: ModelFailure, settings: Pass
   const sameOom = failure.kind === "oom" && doc.lastFailure === "oom";
   const why = sameOom
     ? `ran out of the host's memory twice: ${failure.message}`
-    : `failed ${failuresInRow} times in a row, last: ${failure.message}`;
+    : `${failedInRow(failuresInRow)}, last: ${failure.message}`;
   const parked = sameOom || failuresInRow >= settings.parkAfter ? { why, at } : doc.parked;
   return { ...doc, failuresInRow, backoffMs, failedOn, lastFailure: failure.kind, parked };
 }
+
+export const failedInRow = (count: number): string => (count === 1 ? "failed once" : `failed ${count} times in a row`);
 
 /** As before any failure; what else is known of the model stays. */
 export const clearFailures = (doc: ModelDoc): ModelDoc => ({

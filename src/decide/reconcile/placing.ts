@@ -5,6 +5,7 @@ import type { FleetRoom } from "../placement/fleet-room.ts";
 import type { MemoryTruth } from "../placement/memory-need.ts";
 import {
   explainPlacement,
+  type NoRoom,
   type PlacedShard,
   type PlacementOutcome,
   placeReplica,
@@ -58,15 +59,15 @@ export const wishFor = (draft: PassDraft, model: Model, avoidNodes: ReadonlySet<
   failuresPerNodeMax: draft.snapshot.settings.failuresPerNodeMax,
 });
 
-/** Null: placed. Else what kept the nodes out. */
+/** Null: placed. Else what kept the nodes out, and that in words. */
 export function placeOne(
   draft: PassDraft,
   room: FleetRoom,
   model: Model,
   avoidNodes: ReadonlySet<string> = NO_NODES,
-): PlacementRefusal["nodes"] | null {
+): Omit<PlacementRefusal, "model"> | null {
   const outcome = placeReplica(room, wishFor(draft, model, avoidNodes));
-  if (outcome.kind === "noRoom") return outcome.nodes;
+  if (outcome.kind === "noRoom") return { nodes: outcome.nodes, why: describeRefusal(outcome) };
   addReplica(draft, model, outcome, NO_SUCCESSION);
   return null;
 }
@@ -123,10 +124,14 @@ function newReplica(draft: PassDraft, model: Model, profile: Profile, shards: re
   };
 }
 
-/** In words, for events and for whoever waits for the model. */
-export function describeRefusal(nodes: PlacementRefusal["nodes"]): string {
-  const parts = Object.entries(nodes).map(([kind, count]) => `${kind} on ${count}`);
-  return parts.length === 0 ? "there is no node" : `fits on no node: ${parts.join(", ")}`;
+/** With figures, for events and for whoever waits for the model. How long a node has been silent is left out: it is another each time. */
+function describeRefusal({ nodes, firsts }: NoRoom): string {
+  const parts = firsts.map((first) => {
+    const why = describeExclusion("silentMs" in first ? { ...first, silentMs: null } : first);
+    const count = nodes[first.kind] ?? 0;
+    return count === 1 ? `${why} (1 node)` : `${why} (${count} nodes)`;
+  });
+  return parts.length === 0 ? "there is no node" : `fits on no node: ${parts.join("; ")}`;
 }
 
 /** What keeps one more replica of the model from each node, with names and figures; of many nodes the first few. */

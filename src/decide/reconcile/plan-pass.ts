@@ -16,7 +16,7 @@ import { startsAllowed } from "./model-failures.ts";
 import { noteNodes } from "./node-facts.ts";
 import { observe, type Observed } from "./observe.ts";
 import { aboutReplica, PassDraft } from "./pass-draft.ts";
-import { describeRefusal, PassRoom, placeOne } from "./placing.ts";
+import { PassRoom, placeOne } from "./placing.ts";
 import { isUnacknowledged, liveReplica, stopReplica } from "./replica-life.ts";
 import { beginRestarts } from "./restarts.ts";
 import { followRestarts } from "./restart-queue.ts";
@@ -98,11 +98,10 @@ function placeMissing(
   const unplaced: PlacementRefusal[] = [];
   for (const { model, count } of missing) {
     for (let placed = 0; placed < count; placed++) {
-      const nodes = placeOne(draft, room.now, model);
-      if (nodes === null) continue;
-      unplaced.push({ model: model.name, nodes });
-      if (draft.isNews(`unplaced ${model.name}`))
-        draft.event("modelUnplaced", { model: model.name }, describeRefusal(nodes));
+      const refusal = placeOne(draft, room.now, model);
+      if (refusal === null) continue;
+      unplaced.push({ model: model.name, ...refusal });
+      if (draft.isNews(`unplaced ${model.name}`)) draft.event("modelUnplaced", { model: model.name }, refusal.why);
       break;
     }
   }

@@ -100,6 +100,8 @@ export interface PlacementRefusal {
   readonly model: string;
   /** Nodes by the first thing that kept them out. */
   readonly nodes: Readonly<Partial<Record<ExclusionKind, number>>>;
+  /** In words and numbers. */
+  readonly why: string;
 }
 
 /** An engine that an agent reports and the store does not know. */
