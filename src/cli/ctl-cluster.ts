@@ -333,10 +333,13 @@ const enrol = controlCommand({
   words: ["ctl", "nodes", "enrol"],
   names: ["NODE"],
   summary: "make the one-time token that lets a node in",
-  about: "Prints a token that works once, for a node of this name, for 15 minutes.",
-  options: {},
-  act: async ({ client, io, json, positionals }) => {
-    const answer = await client.request("POST", CONTROL_ROUTES.enrolmentTokens, { node: positionals[0] });
+  about:
+    "Prints a token that works once, for a node of this name, for 15 minutes. Refused while an agent of this name is connected;\n" +
+    "with --replace it is shut out as soon as the token is used, and its engines run on without it.",
+  options: { replace: { type: "boolean", default: false } },
+  act: async ({ client, io, json, positionals, values }) => {
+    const request = { node: positionals[0], replace: values.replace };
+    const answer = await client.request("POST", CONTROL_ROUTES.enrolmentTokens, request);
     if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
     return showBody(
       io,

@@ -24,7 +24,7 @@ export function crossCheck(raw: unknown, env: Env, overrides: ConfigOverrides): 
     ...checkModelNames(raw),
     ...checkControlUrls(raw),
     ...checkClientCertificates(raw),
-    ...checkFeed(raw, env),
+    ...checkFeed(raw, env, overrides),
     ...checkSharedEndpoints(raw),
     ...checkGpus(raw),
     ...checkOverflow(raw, env),
@@ -88,7 +88,9 @@ function checkClientCertificates(raw: unknown): Finding[] {
   });
 }
 
-function checkFeed(raw: unknown, env: Env): Finding[] {
+function checkFeed(raw: unknown, env: Env, overrides: ConfigOverrides): Finding[] {
+  // Control planes and agents read the same file and follow nobody.
+  if (overrides.gateway === false) return [];
   if (valueAt(raw, ["gateway", "control"]) === undefined) return [];
   const tokenEnv = textAt(raw, ["gateway", "token_env"]) ?? "YARDMASTER_TOKEN";
   if (Object.hasOwn(env, tokenEnv) && env[tokenEnv]) return [];

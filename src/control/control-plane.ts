@@ -148,7 +148,15 @@ export class ControlPlane {
     });
     const view = options.makeView?.(this.#live.view) ?? this.#live.view;
     const shared = { clock, keeper, source: this.#source };
-    this.#cluster = new ClusterAnswers({ ...shared, bounded, version, store, leadership: this.#leadership, view });
+    this.#cluster = new ClusterAnswers({
+      ...shared,
+      bounded,
+      version,
+      store,
+      leadership: this.#leadership,
+      view,
+      isConnected: (node) => [...this.#live.links.nodes.values()].includes(node),
+    });
     this.#restarts = new RestartAnswers({ clock, leadership: this.#leadership, view, bounded });
     this.#catalog = new CatalogAnswers(shared);
     this.#gateways = new GatewayAnswers({

@@ -145,6 +145,11 @@ export const ERRORS = {
     retry: "afterDelay",
     meaning: "More agents or gateways wait to connect to the control plane than it lets wait.",
   },
+  NODE_CONNECTED: {
+    http: 409,
+    retry: "never",
+    meaning: "An agent of this name is connected, and a new token would shut it out. Say `replace` if that is meant.",
+  },
   NODE_SILENT: {
     http: 503,
     retry: "afterDelay",

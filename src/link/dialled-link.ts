@@ -176,11 +176,11 @@ export class DialledLink<In extends object, Out extends object> {
         socket.terminate();
       });
       socket.on("error", (error) => tellEnd(error.message));
-      socket.on("close", (code) => {
+      socket.on("close", (code, reason) => {
         timer?.cancel();
         signal.removeEventListener("abort", onAbort);
         const heldMs = this.#openedAt === null ? 0 : clock.mono() - this.#openedAt;
-        if (this.#openedAt !== null) tellEnd(`closed with code ${code}`);
+        if (this.#openedAt !== null) tellEnd(`closed with code ${code} ${reason.toString("utf8")}`.trim());
         if (code === LINK_CLOSE.unauthorized) refused = true;
         this.#socket = null;
         this.#openedAt = null;

@@ -91,6 +91,22 @@ test("a node that reports an epoch or a commit that nobody gave it ends no term 
   liar.cut();
 });
 
+test("a second machine gets no token for the name of a node that is connected, unless it is said to take its place [40.N1]", async () => {
+  const agent = await enrolledAgent(control, "taken");
+  const ask = (body: object): ReturnType<typeof control.ask> =>
+    control.ask("POST", "/v1/enrolment-tokens", { body: JSON.stringify({ node: "taken", ...body }) });
+  const refused = await ask({});
+  assert.deepEqual([refused.status, refused.body.error?.code], [409, "NODE_CONNECTED"]);
+  assert.equal((await ask({ replace: true })).status, 201);
+  assert.ok(agent.isOpen, "a token that is not used shuts nobody out");
+  agent.cut();
+  await eventually(
+    "a token for a node that is away",
+    () => ask({}),
+    ({ status }) => status === 201,
+  );
+});
+
 test("what is no node's credential is refused before the connection opens, and so is another version of the link [40.N1]", async () => {
   for (const [credential, status] of [
     ["ymn_guessed", 401],

@@ -110,6 +110,9 @@ test("a control plane that is silent, away, on standby, talks rubbish or has an 
     (counts) => counts.every((count) => count === 1),
   );
   await untilLogged(world, /"op":"feed\.refused".*"why":"oldEpoch"/);
+  const unheard = (await gateway.health()).control;
+  assert.equal(unheard?.state, "on_its_own", "a link that stands and is not heard is no following");
+  assert.match(unheard.links[0]?.why ?? "", /cluster other under epoch 9 and is not heard/);
   await good();
 
   world.feed.say({ type: "standby" });

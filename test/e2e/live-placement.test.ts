@@ -96,6 +96,8 @@ test("a model that can't start is parked after its failures, each told with its 
   await eventually("the park", models, (out) => /^broken +parked /m.test(out), 30_000);
   const [failed] = await world.replicas();
   assert.deepEqual([failed?.state, failed?.why?.includes("no-such-flag")], ["failed", true]);
+  // Its node has forgotten it; what the engine said last has not gone with it.
+  assert.match(await ctl(world, "logs", failed?.id ?? ""), /no-such-flag/);
   await ctl(world, "retry", "broken");
   await eventually(
     "another try",

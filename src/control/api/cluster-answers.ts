@@ -26,6 +26,8 @@ export interface ClusterAnswerPorts {
   readonly keeper: CatalogKeeper;
   readonly source: CatalogSource | null;
   readonly view: ClusterView;
+  /** Whether an agent is connected as the node of this name. */
+  readonly isConnected: (node: string) => boolean;
   readonly bounded: <T>(work: Promise<T>) => Promise<T>;
 }
 
@@ -35,6 +37,8 @@ const LOG_LINES_DEFAULT = 100;
 
 const tokenRequest = z.strictObject({
   node: z.string().regex(CONFIG_ID, "use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit"),
+  /** Also where an agent of this name is connected: its credential ends when the token is used. */
+  replace: z.boolean().default(false),
 });
 
 /** What the routes on the cluster answer. */
@@ -128,7 +132,12 @@ export class ClusterAnswers {
 
   async newToken({ req, keyId }: ApiRequest): Promise<Answer> {
     const { clock, store, bounded } = this.#ports;
-    const { node } = read(tokenRequest, await readJson(req, clock, SMALL_BODY_LIMITS));
+    const { node, replace } = read(tokenRequest, await readJson(req, clock, SMALL_BODY_LIMITS));
+    if (!replace && this.#ports.isConnected(node))
+      throw new YardmasterError(
+        "NODE_CONNECTED",
+        `an agent is connected as node ${node}: a second machine needs another name; one that takes its place is enrolled with \`--replace\``,
+      );
     const issued = await bounded(store.issueToken(node, keyId));
     if (issued === undefined) throw new YardmasterError("RATE_LIMITED", "too many enrolment tokens wait to be used");
     const { token, nodeId, expiresAt } = issued;

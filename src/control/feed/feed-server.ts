@@ -210,7 +210,9 @@ export class FeedServer {
     const older = this.#byId.get(id);
     this.#byId.set(id, connection);
     older?.close(LINK_CLOSE.replaced, "a newer connection of this gateway took over");
-    this.#reports.connected(id);
+    // Copies of one gateway may share a credential; on one machine there is one of that name.
+    const { credentialName } = connection;
+    this.#reports.connected(id, credentialName === null ? null : JSON.stringify([credentialName, name]));
     connection.tell({ type: "welcome", clusterId, controlId, reportMs: REPORT_MS }, null);
     log.info("gateway.connected", { gateway: name, id });
     const term = this.#term;

@@ -64,12 +64,19 @@ export class AgentDoor {
     this.#ports = ports;
   }
 
-  /** Before the connection is opened. */
-  async look(shown: Secret | null): Promise<Look> {
+  /** What is no node's by its looks takes nobody's turn; null: it may be one. */
+  isStranger(shown: Secret | null): Extract<Look, { kind: "refused" }> | null {
     if (shown === null) return refusedLook("UNAUTHORIZED", "send `Authorization: Bearer`");
     const text = shown.reveal();
-    if (text.startsWith(TOKEN_PREFIX)) return { kind: "visitor", visitor: { kind: "token", token: shown } };
-    if (!text.startsWith(CREDENTIAL_PREFIX)) return refusedLook("UNAUTHORIZED", "this is no node's credential");
+    if (text.startsWith(TOKEN_PREFIX) || text.startsWith(CREDENTIAL_PREFIX)) return null;
+    return refusedLook("UNAUTHORIZED", "this is no node's credential");
+  }
+
+  /** Before the connection is opened. */
+  async look(shown: Secret | null): Promise<Look> {
+    const stranger = this.isStranger(shown);
+    if (stranger !== null || shown === null) return stranger ?? refusedLook("UNAUTHORIZED", "nothing was shown");
+    if (shown.reveal().startsWith(TOKEN_PREFIX)) return { kind: "visitor", visitor: { kind: "token", token: shown } };
     try {
       const found = await this.#ports.store.checkCredential(shown);
       if (found === undefined) return refusedLook("UNAUTHORIZED", "the credential is not, or no longer, valid");
@@ -127,4 +134,8 @@ export class AgentDoor {
   }
 }
 
-const refusedLook = (code: ErrorCode, why: string): Look => ({ kind: "refused", code, why });
+const refusedLook = (code: ErrorCode, why: string): Extract<Look, { kind: "refused" }> => ({
+  kind: "refused",
+  code,
+  why,
+});

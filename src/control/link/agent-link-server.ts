@@ -113,11 +113,17 @@ export class AgentLinkServer {
   }
 
   upgrade(upgrade: Upgrade): void {
-    if (this.#isClosed || !this.#queue.offer(upgrade)) {
+    const stranger = this.#door.isStranger(upgrade.credential);
+    if (stranger !== null) {
+      refuseUpgrade(upgrade.socket, stranger.code, stranger.why);
+      return;
+    }
+    const address = upgrade.req.socket.remoteAddress ?? "";
+    if (this.#isClosed || !this.#queue.offer(upgrade, address)) {
       refuseUpgrade(upgrade.socket, "AGENT_LINK_BUSY", "too many agents are waiting to connect");
       return;
     }
-    upgrade.socket.once("close", () => this.#queue.leave(upgrade));
+    upgrade.socket.once("close", () => this.#queue.leave(upgrade, address));
     this.#admitNext();
   }
 

@@ -196,8 +196,12 @@ export class LiveView implements ClusterView {
     if (!this.#ports.loop.leads)
       throw new YardmasterError("NOT_LEADER", "agents answer the leader alone: ask the control plane that leads");
     const { snapshot } = await this.#known();
-    const nodeId = snapshot.docs.replicas.get(replicaId)?.shards[shard]?.nodeId;
-    if (nodeId === undefined) return undefined;
+    const replica = snapshot.docs.replicas.get(replicaId);
+    const nodeId = replica?.shards[shard]?.nodeId;
+    if (replica === undefined || nodeId === undefined) return undefined;
+    const { failure } = replica;
+    // What has failed is forgotten by its node; its last words were kept, and one that never ran has none but the reason.
+    if (failure !== null) return failure.lastLines.length === 0 ? [failure.message] : failure.lastLines.slice(-lines);
     if (!this.#ports.links.isConnected(nodeId))
       throw new YardmasterError("NODE_SILENT", "its node is not connected to this control plane");
     return this.#ports.links.logs(nodeId, replicaId, lines);

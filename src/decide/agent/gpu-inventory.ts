@@ -1,3 +1,4 @@
+import { GPUS_MAX } from "../../contract/agent-link.ts";
 import type { GpuReport } from "../../contract/fleet.ts";
 import { gpuClass } from "./gpu-class.ts";
 import type { ComputeApp, GpuRow } from "./nvidia-csv.ts";
@@ -48,7 +49,12 @@ export function rememberGpus(known: readonly KnownGpu[], rows: readonly GpuRow[]
     const name = row.name ?? before?.name ?? "";
     all.set(uuid, { uuid, index, name, memoryMib: row.memoryMib ?? before?.memoryMib ?? null });
   }
-  return [...all.values()].toSorted((a, b) => a.index - b.index || (a.uuid < b.uuid ? -1 : 1));
+  const sorted = [...all.values()].toSorted((a, b) => a.index - b.index || (a.uuid < b.uuid ? -1 : 1));
+  if (sorted.length <= GPUS_MAX) return sorted;
+  // A report has room for so many: those that are there go before those that were.
+  const present = new Set(rows.map(({ uuid }) => uuid));
+  const kept = new Set([...sorted.filter((card) => present.has(card.uuid)), ...sorted].slice(0, GPUS_MAX));
+  return sorted.filter((card) => kept.has(card));
 }
 
 /** One report for each known card. A card that has vanished, or fails, is sick; its figures are unknown, not 0. */
@@ -60,7 +66,8 @@ export function reportGpus(reading: GpuReading, known: readonly KnownGpu[], own:
     if (row === undefined) {
       return { ...base, ...NO_FIGURES, memoryMib: card.memoryMib, health: "sick", healthWhy: "the card has vanished" };
     }
-    const why = row.fault ?? reading.sickness.get(card.uuid) ?? null;
+    const words = row.fault ?? reading.sickness.get(card.uuid) ?? null;
+    const why = words === null ? null : words.slice(0, WHY_CHARS_MAX);
     return {
       ...base,
       memoryMib: card.memoryMib,
@@ -74,6 +81,8 @@ export function reportGpus(reading: GpuReading, known: readonly KnownGpu[], own:
   });
 }
 
+/** Tools can say more of a card than anybody reads, and than a report may hold. */
+const WHY_CHARS_MAX = 300;
 const NO_FIGURES = { usedMib: null, foreignMib: null, utilization: null, temperatureC: null } as const;
 
 /** Every known card as it is when the tool does not answer: there, and nothing known of it. */
@@ -86,7 +95,7 @@ export function unknownGpus(known: readonly KnownGpu[], why: string): GpuReport[
     ...NO_FIGURES,
     memoryMib: card.memoryMib,
     health: "unknown",
-    healthWhy: why,
+    healthWhy: why.slice(0, WHY_CHARS_MAX),
   }));
 }
 

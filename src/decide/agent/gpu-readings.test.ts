@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { gpuReport, GPUS_MAX } from "../../contract/agent-link.ts";
 import { parseAmdGpus, parseAmdProcesses } from "./amd-smi.ts";
 import { gpuClass } from "./gpu-class.ts";
 import {
@@ -259,4 +260,20 @@ test("cards that are listed, and the NVLink domain, are read; a domain of zeros 
   assert.equal(parseNvlinkDomain(xml("AB12-34cd-99")), "nvlink-ab12-34cd-99-3");
   assert.equal(parseNvlinkDomain(xml("00000000-0000-0000-0000-000000000000")), null);
   assert.equal(parseNvlinkDomain(""), null);
+});
+
+test("whatever a tool says of a card or how many it tells of, the report can be read: words are cut short, and cards that are there go before those that were [40.N2]", () => {
+  const rows = parseGpuRows(
+    Array.from(
+      { length: 71 },
+      (_, at) => `${at}, GPU-${at}, 143771, 10, [Unknown Error: ${"x".repeat(5_000)}], 35, NVIDIA H200`,
+    ).join("\n"),
+  );
+  const before = rememberGpus([], rows);
+  const lastOf = parseGpuRows(row(70));
+  const known = rememberGpus(before, lastOf);
+  assert.equal(known.length, GPUS_MAX);
+  assert.ok(known.some(({ uuid }) => uuid === lastOf[0]?.uuid));
+  for (const report of [...reportGpus(reading(rows), known, NOBODY), ...unknownGpus(known, "y".repeat(5_000))])
+    assert.ok(gpuReport.safeParse(report).success, report.healthWhy ?? "");
 });

@@ -28,7 +28,7 @@ function idleOf(
   const { reportedAt = 0, now = 1_000, termAgeMs = OLD_TERM, left = [] } = over;
   const reports = new GatewayReports(RULES);
   for (const [id, said] of Object.entries(gateways)) {
-    reports.connected(id);
+    reports.connected(id, null);
     if (said !== null) reports.reported(id, said, asMono(reportedAt));
   }
   for (const id of left) reports.left(id, "broken", asMono(now));
@@ -74,7 +74,7 @@ for (const { name, idle, expect } of rows)
 
 test("a gateway that said goodbye is no longer asked, one that broke off only after its time", () => {
   const reports = new GatewayReports(RULES);
-  for (const id of ["a", "b", "c"]) reports.connected(id);
+  for (const id of ["a", "b", "c"]) reports.connected(id, null);
   const at = (ms: number): boolean => {
     reports.reported("a", report(), asMono(ms));
     return reports.idle(DRAINING, LEAD, OLD_TERM, asMono(ms)).has("r1");
@@ -85,9 +85,23 @@ test("a gateway that said goodbye is no longer asked, one that broke off only af
   assert.equal(at(RULES.rememberMs), true);
 });
 
+test("a gateway that was killed and started again is asked in the place of its earlier run; another machine's with its credential, or an older run that is still there, is not [40.C2]", () => {
+  const idleAfter = (first: string, second: string, left: boolean): boolean => {
+    const reports = new GatewayReports(RULES);
+    reports.connected("run-1", first);
+    if (left) reports.left("run-1", "broken", asMono(0));
+    reports.connected("run-2", second);
+    reports.reported("run-2", report(), asMono(1));
+    return reports.idle(DRAINING, LEAD, OLD_TERM, asMono(2)).has("r1");
+  };
+  assert.equal(idleAfter("gw/host-a", "gw/host-a", true), true);
+  assert.equal(idleAfter("gw/host-a", "gw/host-b", true), false);
+  assert.equal(idleAfter("gw/host-a", "gw/host-a", false), false);
+});
+
 test("a model is asked for while a gateway that reports has requests waiting for it", () => {
   const reports = new GatewayReports(RULES);
-  reports.connected("a");
+  reports.connected("a", null);
   reports.reported(
     "a",
     report({ demand: { m: { waiting: 2, oldestWaitMs: 10 }, o: { waiting: 0, oldestWaitMs: 0 } } }),
@@ -116,7 +130,7 @@ test("whatever gateways do: a replica is idle only if each of them that may have
       for (const { id, what, have, inFlight, ms } of steps) {
         now += ms;
         if (what === "connect") {
-          reports.connected(id);
+          reports.connected(id, null);
           truth.set(id, { ...(truth.get(id) ?? { clean: false, at: 0, leftAt: 0 }), here: true });
         } else if (what === "goodbye") {
           reports.left(id, "goodbye", asMono(now));

@@ -10,7 +10,8 @@ import type { MonoMs } from "../../kernel/clock.ts";
  *       word may have calls on any replica.
  *   R2. A replica is idle only if every gateway reported no call on it under a mark at which it was draining already: none of
  *       them sends a new one there.
- *   R3. A gateway that said goodbye has ended its calls. One that broke off is remembered for `rememberMs`.
+ *   R3. A gateway that said goodbye has ended its calls. One that broke off is remembered for `rememberMs`, or until another run of it
+ *       comes: a process that was started again has no calls of the one before.
  */
 export interface GatewayRules {
   /** A report older than this says nothing of now. */
@@ -24,6 +25,8 @@ export interface GatewayRules {
 export const GATEWAY_RULES: Omit<GatewayRules, "gatherMs"> = { freshMs: 5_000, rememberMs: 600_000 };
 
 interface Gateway {
+  /** The same for all runs of one gateway; null: not known. */
+  readonly installation: string | null;
   report: GatewayReport | null;
   reportedAt: MonoMs | null;
   /** Null while it is connected. */
@@ -38,10 +41,16 @@ export class GatewayReports {
     this.#rules = rules;
   }
 
-  connected(gatewayId: string): void {
+  connected(gatewayId: string, installation: string | null): void {
     const known = this.#gateways.get(gatewayId);
-    if (known === undefined) this.#gateways.set(gatewayId, { report: null, reportedAt: null, leftAt: null });
-    else known.leftAt = null;
+    if (known !== undefined) {
+      known.leftAt = null;
+      return;
+    }
+    for (const [id, other] of this.#gateways)
+      if (installation !== null && other.installation === installation && other.leftAt !== null)
+        this.#gateways.delete(id);
+    this.#gateways.set(gatewayId, { installation, report: null, reportedAt: null, leftAt: null });
   }
 
   reported(gatewayId: string, report: GatewayReport, now: MonoMs): void {

@@ -5,7 +5,8 @@ import { asMono, type MonoMs } from "../../kernel/clock.ts";
  * the store.
  *
  * Invariants:
- *   Q1. They go in the order in which they came, one every `everyMs` at most, however long nobody came before.
+ *   Q1. One goes every `everyMs` at most, however long nobody came before. Addresses take turns, and those of one go in the order in
+ *       which they came: whoever floods the door from one place waits behind himself.
  *   Q2. Nobody is refused who could wait; no more than `waitingMax` wait.
  *   Q3. Who has left meanwhile costs nobody's time.
  */
@@ -16,7 +17,8 @@ export interface RegistrationPace {
 
 export class RegistrationQueue<T> {
   readonly #pace: RegistrationPace;
-  readonly #waiting = new Set<T>();
+  /** By address, the one whose turn it is first. */
+  readonly #waiting = new Map<string, Set<T>>();
   #nextAt: MonoMs;
 
   constructor(pace: RegistrationPace, now: MonoMs) {
@@ -25,7 +27,9 @@ export class RegistrationQueue<T> {
   }
 
   get size(): number {
-    return this.#waiting.size;
+    let size = 0;
+    for (const items of this.#waiting.values()) size += items.size;
+    return size;
   }
 
   /** When the next one is due; null while nobody waits. */
@@ -34,23 +38,31 @@ export class RegistrationQueue<T> {
   }
 
   /** False: as many wait as may. */
-  offer(item: T): boolean {
-    if (this.#waiting.size >= this.#pace.waitingMax) return false;
-    this.#waiting.add(item);
+  offer(item: T, address: string): boolean {
+    if (this.size >= this.#pace.waitingMax) return false;
+    const items = this.#waiting.get(address);
+    if (items === undefined) this.#waiting.set(address, new Set([item]));
+    else items.add(item);
     return true;
   }
 
-  leave(item: T): void {
-    this.#waiting.delete(item);
+  leave(item: T, address: string): void {
+    const items = this.#waiting.get(address);
+    items?.delete(item);
+    if (items?.size === 0) this.#waiting.delete(address);
   }
 
   /** The next one, if it is due. */
   take(now: MonoMs): T | undefined {
     if (now < this.#nextAt) return undefined;
-    const [first] = this.#waiting;
-    if (first === undefined) return undefined;
-    this.#waiting.delete(first);
-    this.#nextAt = asMono(now + this.#pace.everyMs);
-    return first;
+    for (const [address, items] of this.#waiting)
+      for (const first of items) {
+        items.delete(first);
+        this.#waiting.delete(address);
+        if (items.size > 0) this.#waiting.set(address, items);
+        this.#nextAt = asMono(now + this.#pace.everyMs);
+        return first;
+      }
+    return undefined;
   }
 }

@@ -71,6 +71,8 @@ export class FeedClient {
   #seq = 0;
   #reportSoon: (() => void) | null = null;
   #lastRefusal = "";
+  /** Why the last word on a link was not taken; a link whose last word was is not in it. */
+  readonly #refused = new Map<FeedLink, string>();
   #saving: Promise<void> | null = null;
   #saved: FeedState | null;
   #runs: readonly Promise<void>[] = [];
@@ -132,12 +134,15 @@ export class FeedClient {
 
   view(now: MonoMs): FeedView {
     const { state } = this.#held;
-    const following = this.#links.some(({ standing }) => standing === "leads");
+    const following = this.#links.some((link) => link.standing === "leads" && !this.#refused.has(link));
     return {
       state: following ? "following" : state === null ? "nothing_known" : "on_its_own",
       mark: state?.mark ?? null,
       ageMs: this.#toldAt === null ? null : now - this.#toldAt,
-      links: this.#links.map(({ url, standing, lastEnd }) => ({ url, standing, why: lastEnd === "" ? null : lastEnd })),
+      links: this.#links.map((link) => {
+        const { url, standing, lastEnd } = link;
+        return { url, standing, why: this.#refused.get(link) ?? (lastEnd === "" ? null : lastEnd) };
+      }),
     };
   }
 
@@ -171,6 +176,7 @@ export class FeedClient {
         return;
       case "known":
       case "taken":
+        this.#refused.delete(link);
         this.#toldAt = this.#ports.clock.mono();
         if (outcome.kind === "taken") this.#adopt(outcome.state);
     }
@@ -189,6 +195,10 @@ export class FeedClient {
   /** Said once for each that goes on: an old leader may speak for long. */
   #refuse(link: FeedLink, why: FeedRefusal, mark: FeedMark): void {
     this.#ports.onRefused(why);
+    const known = this.#held.state?.mark;
+    const goesBy = `epoch ${known?.epoch ?? "-"} of cluster ${known?.clusterId ?? "-"}`;
+    const words = `it leads cluster ${mark.clusterId} under epoch ${mark.epoch} and is not heard (${why}): this gateway goes by ${goesBy}`;
+    this.#refused.set(link, words);
     const said = `${link.url} ${why} ${mark.epoch} ${mark.holder}`;
     if (said === this.#lastRefusal) return;
     this.#lastRefusal = said;

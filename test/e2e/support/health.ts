@@ -65,6 +65,7 @@ export interface HealthPage {
     readonly epoch: number | null;
     readonly version: number | null;
     readonly age_ms: number | null;
+    readonly links: readonly { readonly url: string; readonly standing: string; readonly why: string | null }[];
     readonly warnings: readonly string[];
   } | null;
   readonly upstreams: readonly UpstreamHealth[];
