@@ -36,6 +36,8 @@ export interface ErrandDeps {
   readonly desk: OverflowDesk;
   readonly metrics: OverflowMetrics;
   readonly upstreamIdOf: (job: JobRecord) => string | null;
+  /** The upstream's engine may be at work on the job from an earlier claim. */
+  readonly mayBeAtWork: (job: JobRecord) => boolean;
   readonly resultBytesMax: () => number;
 }
 

@@ -6,6 +6,7 @@ import { Ledger } from "../../coord/overflow/ledger.ts";
 import type { JobStore } from "../../coord/jobs/job-store.ts";
 import type { RedisLink } from "../../coord/redis/redis-link.ts";
 import type { Reservation } from "../../decide/overflow/ledger-book.ts";
+import { mayBeAtWork } from "../../decide/overflow/may-be-at-work.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
@@ -61,6 +62,7 @@ export class Overflow {
       ...ports,
       desk: this.desk,
       upstreamIdOf: (job) => this.#upstreamOf(job)?.settings.id ?? null,
+      mayBeAtWork: (job) => this.#upstreamOf(job)?.settings.kind === "comfyui" && mayBeAtWork(job),
       resultBytesMax: () => ports.config().jobs.resultBytesMax,
     });
     ports.metrics.collect(() => ({

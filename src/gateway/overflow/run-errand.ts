@@ -103,6 +103,7 @@ class Errand {
 
   async decide(): Promise<RunEnd | null> {
     this.#look = await this.#deps.desk.look(this.#policy, false);
+    if (this.#deps.mayBeAtWork(this.#claim.job)) return this.#stayHere([], "local");
     const lacks: { tier: string; lacks: Lack[] }[] = [];
     for (const { id } of this.#look.view.wanted ? this.#policy.tiers : []) {
       // A reload while the ledger or a tier was asked counts.
