@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { inspect } from "node:util";
-import type { ApiKey } from "../contract/gateway-config.ts";
+import { NO_LIMITS, type ApiKey } from "../contract/gateway-config.ts";
 import { hashKey, newKey } from "../contract/key-hash.ts";
 import { asEpoch } from "../kernel/clock.ts";
 import { VirtualClock } from "../testing/virtual-clock.ts";
@@ -15,7 +15,7 @@ const aKey = (id: string, plain: string, change: Partial<ApiKey> = {}): ApiKey =
   classes: ["interactive"],
   models: null,
   weight: 1,
-  limits: { requestsPerMinute: null, tokensPerMinute: null, inFlightMax: null },
+  limits: NO_LIMITS,
   allowExternal: false,
   expiresAt: null,
   ...change,

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import crypto, { createHash } from "node:crypto";
 import { syncBuiltinESMExports } from "node:module";
 import { mock, test } from "node:test";
+import { NO_LIMITS } from "../contract/gateway-config.ts";
 import { hashKey } from "../contract/key-hash.ts";
 import { VirtualClock } from "../testing/virtual-clock.ts";
 import { KeyRing } from "./key-ring.ts";
@@ -15,7 +16,7 @@ test("a key is looked up by its whole hash and compared in constant time, so the
     classes: ["interactive"],
     models: null,
     weight: 1,
-    limits: { requestsPerMinute: null, tokensPerMinute: null, inFlightMax: null },
+    limits: NO_LIMITS,
     allowExternal: false,
     expiresAt: null,
   } as const;

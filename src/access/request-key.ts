@@ -1,3 +1,4 @@
+import { NO_LIMITS } from "../contract/gateway-config.ts";
 import { REQUEST_CLASSES } from "../contract/request-class.ts";
 import type { AcceptedKey } from "./key-ring.ts";
 
@@ -13,7 +14,7 @@ export const ANONYMOUS: RequestKey = {
   role: "admin",
   classes: REQUEST_CLASSES,
   weight: 1,
-  limits: { requestsPerMinute: null, tokensPerMinute: null, inFlightMax: null },
+  limits: NO_LIMITS,
   allowExternal: true,
   allowsModel: () => true,
 };

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import fc from "fast-check";
+import { NO_LIMITS } from "../contract/gateway-config.ts";
 import { formatProblems } from "./config-problem.ts";
 import type { ConfigProblem } from "./config-problem.ts";
 import { CONFIG_BYTES_MAX, loadConfigFile, parseConfigText } from "./load-config.ts";
@@ -488,7 +489,7 @@ test("moving a line to another column never opens the gateway", () => {
             role: "client",
             models: ["qwen*"],
             allowExternal: false,
-            limits: { requestsPerMinute: 600, tokensPerMinute: 200_000, inFlightMax: 64 },
+            limits: { ...NO_LIMITS, requestsPerMinute: 600, tokensPerMinute: 200_000, inFlightMax: 64 },
           },
         ],
       );

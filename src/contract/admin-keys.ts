@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { keyConfig } from "./config-schema.ts";
+import { keyConfig } from "./key-schema.ts";
 import { REQUEST_CLASSES } from "./request-class.ts";
 import { ROLES } from "./roles.ts";
 

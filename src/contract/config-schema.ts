@@ -5,9 +5,9 @@ import { controlSection } from "./control-schema.ts";
 import { gatewaySection } from "./gateway-schema.ts";
 import { gpuHealthSection } from "./gpu-schema.ts";
 import { overflowSection } from "./overflow-schema.ts";
+import { keyConfig } from "./key-schema.ts";
 import { parseListen } from "./listen-address.ts";
-import { REQUEST_CLASSES } from "./request-class.ts";
-import { ROLES } from "./roles.ts";
+import { priceSection } from "./price-schema.ts";
 
 /**
  * The one YAML file, as its author writes it: snake_case, units in the names. Descriptions become docs/reference/config.md
@@ -16,50 +16,6 @@ import { ROLES } from "./roles.ts";
 
 /** Refusals that say something of the moment or of the asker, not of the content. */
 const PASSING_REFUSALS: ReadonlySet<number> = new Set([401, 407, 408, 409, 425, 429, 499]);
-
-export const keyConfig = z.strictObject({
-  id: id.describe("Name of the key in audit, metrics and limits; never the key itself."),
-  hash: z
-    .string()
-    .regex(/^sha256:[0-9a-f]{64}$/, "use the `sha256:` line that `yardmaster key new` printed")
-    .describe("SHA-256 of the key. Plain keys are never stored."),
-  role: z.enum(ROLES).default("client").describe("What the key may be used for."),
-  classes: z
-    .array(z.enum(REQUEST_CLASSES))
-    .nonempty()
-    .default(["interactive"])
-    .describe("Classes that the key may ask for; the first is the default."),
-  models: z
-    .array(z.string().min(1).max(256))
-    .nonempty()
-    .optional()
-    .describe("Served names the key may use, `*` and `?` as wildcards. Absent: all."),
-  weight: z.number().positive().max(1000).default(1).describe("Share inside a class, relative to other keys."),
-  limits: z
-    .strictObject({
-      requests_per_minute: z.int().positive().optional().describe("Requests per minute. Absent: no limit."),
-      tokens_per_minute: z
-        .int()
-        .positive()
-        .optional()
-        .describe("Tokens per minute, prompt and answer together. Accepted, not enforced in this version."),
-      max_in_flight: z
-        .int()
-        .positive()
-        .optional()
-        .describe("Requests at once, waiting ones included. Absent: no limit."),
-    })
-    .prefault({})
-    .describe("Limits of the key. Absent: none."),
-  allow_external: z
-    .boolean()
-    .default(false)
-    .describe("Whether the key's data may leave the house (upstreams marked `external`)."),
-  expires: z.iso
-    .datetime({ offset: true })
-    .optional()
-    .describe("When the key stops being valid (ISO 8601 with zone). Absent: never."),
-});
 
 const endpointConfig = z.strictObject({
   url: httpUrl.describe("Base URL of one running engine, without the `/v1`."),
@@ -208,6 +164,9 @@ export const upstreamConfig = z.strictObject({
     .array(z.string().regex(/^[A-Za-z0-9-]{1,64}$/))
     .default([])
     .describe("Further client headers that the engine gets. The usual ones always pass."),
+  price: priceSection
+    .optional()
+    .describe("What tokens cost here, for keys with a `cost_per_day` or `cost_per_month`. Absent: nothing."),
   sse_keepalive_s: seconds
     .optional()
     .describe(

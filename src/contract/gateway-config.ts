@@ -16,11 +16,24 @@ export interface ListenAddress {
   readonly port: number;
 }
 
+/** Null: no limit. Money is whole millionths of the currency that prices are in. */
 export interface KeyLimits {
   readonly requestsPerMinute: number | null;
   readonly tokensPerMinute: number | null;
+  readonly tokensPerDay: number | null;
   readonly inFlightMax: number | null;
+  readonly dayMicrosMax: number | null;
+  readonly monthMicrosMax: number | null;
 }
+
+export const NO_LIMITS: KeyLimits = {
+  requestsPerMinute: null,
+  tokensPerMinute: null,
+  tokensPerDay: null,
+  inFlightMax: null,
+  dayMicrosMax: null,
+  monthMicrosMax: null,
+};
 
 export interface ApiKey {
   readonly id: string;
@@ -145,6 +158,14 @@ export interface LinkTlsFiles {
   readonly key: string | null;
 }
 
+/** For a token, in millionths of the currency: what the file gives for a million tokens. */
+export interface PriceSettings {
+  readonly input: number;
+  readonly output: number;
+  readonly cached: number;
+  readonly currency: string;
+}
+
 export interface CacheSettings {
   readonly ttlMs: number;
   /** Of all kept answers of the upstream. */
@@ -204,6 +225,8 @@ export interface UpstreamSettings {
   readonly sseKeepaliveMs: number | null;
   /** Where a plain OCR engine takes a document. */
   readonly ocrPath: string;
+  /** Null: its tokens cost nothing. */
+  readonly price: PriceSettings | null;
   /** Null: no answer is kept for others. */
   readonly cache: CacheSettings | null;
   readonly refusals: readonly RefusalRule[];

@@ -124,6 +124,20 @@ const resolveJobs = (jobs: ConfigFile["jobs"], env: Env): JobSettings => ({
 const secretOrNull = (value: string | undefined): Secret | null =>
   value === undefined || value === "" ? null : new Secret(value);
 
+const MICROS = 1_000_000;
+const microsOrNull = (money: number | undefined): number | null =>
+  money === undefined ? null : Math.round(money * MICROS);
+
+const resolvePrice = (price: UpstreamFile["price"]): UpstreamSettings["price"] =>
+  price === undefined
+    ? null
+    : {
+        input: price.input_per_1m,
+        output: price.output_per_1m,
+        cached: price.cached_per_1m ?? price.input_per_1m,
+        currency: price.currency,
+      };
+
 export function resolveKey(key: KeyFile): ApiKey {
   const [first = "interactive", ...others] = key.classes;
   return {
@@ -136,7 +150,10 @@ export function resolveKey(key: KeyFile): ApiKey {
     limits: {
       requestsPerMinute: key.limits.requests_per_minute ?? null,
       tokensPerMinute: key.limits.tokens_per_minute ?? null,
+      tokensPerDay: key.limits.tokens_per_day ?? null,
       inFlightMax: key.limits.max_in_flight ?? null,
+      dayMicrosMax: microsOrNull(key.limits.cost_per_day),
+      monthMicrosMax: microsOrNull(key.limits.cost_per_month),
     },
     allowExternal: key.allow_external,
     // The schema admits no other text; were one to come through, the key would be a dead one, not an eternal one.
@@ -178,6 +195,7 @@ export function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSetti
     forwardHeaders: [...new Set(upstream.forward_headers.map((name) => name.toLowerCase()))],
     sseKeepaliveMs: upstream.sse_keepalive_s === undefined ? null : seconds(upstream.sse_keepalive_s),
     ocrPath: upstream.ocr_path,
+    price: resolvePrice(upstream.price),
     cache:
       upstream.cache === undefined
         ? null

@@ -13,7 +13,7 @@ import type { GpuReport } from "../contract/fleet.ts";
 import type { AuditSink } from "./audit/audit-sink.ts";
 import { openAudit } from "./audit/open-audit.ts";
 import { loadStoredKeys, type KeyAdmin } from "./auth/admin-keys.ts";
-import { KeyLimiter } from "./auth/key-limits.ts";
+import { openKeyCounts, type KeyCounts } from "./limits/open-key-counts.ts";
 import { ANONYMOUS } from "../access/request-key.ts";
 import { KeyRing } from "../access/key-ring.ts";
 import { StoredKeys } from "./auth/stored-keys.ts";
@@ -27,10 +27,8 @@ import { makeReport } from "./feed/feed-report.ts";
 import { GpuHealth } from "./gpu/gpu-health.ts";
 import { collectGpus } from "./gpu/gpu-view.ts";
 import { Dispatcher } from "./http/dispatcher.ts";
-import type { EdgeHandlers, EdgeServer } from "./http/edge-port.ts";
+import type { EdgeServer } from "./http/edge-port.ts";
 import { InferenceHandler, type InferenceDeps } from "./http/inference-handler.ts";
-import { NetEdgeServer } from "./http/net-edge-server.ts";
-import { NodeEdgeServer } from "./http/node-edge-server.ts";
 import { OwnRoutes } from "./http/own-routes.ts";
 import { isJobHandler } from "./http/routes.ts";
 import { LoopWatch } from "./loop-watch.ts";
@@ -49,6 +47,7 @@ import { SubmissionReader } from "./jobs/submission-reader.ts";
 import { JobRoutes } from "./jobs/job-routes.ts";
 import { Jobs } from "./jobs/open-jobs.ts";
 import { Overflow } from "./overflow/open-overflow.ts";
+import { makeEdge, openFeed } from "./open-ends.ts";
 import { UpstreamRegistry } from "./upstreams/upstream-registry.ts";
 import { collectGatewayMetrics } from "./views/metrics-collectors.ts";
 
@@ -61,6 +60,20 @@ export interface GatewayOptions {
   /** Keys that live as long as the process: the one-time key of `up`. */
   readonly sessionKeys?: GatewayConfig["auth"]["keys"];
   readonly logLost?: () => number;
+}
+
+/** What a start has opened before there is a gateway. */
+interface Opened {
+  readonly wheel: TimerWheel;
+  readonly audit: AuditSink;
+  readonly tracer: Tracer;
+  readonly client: UpstreamClient;
+  readonly coordination: Coordination;
+  readonly stores: ReplyStores;
+  readonly keyCounts: KeyCounts;
+  readonly feed: FeedClient | null;
+  readonly metrics: GatewayMetrics;
+  readonly metricsRegistry: Registry;
 }
 
 /** How often a stop looks whether the running answers have ended. */
@@ -86,6 +99,7 @@ export class Gateway {
   readonly #registry: UpstreamRegistry;
   readonly #calls = new Bag<AdmittedCall>();
   readonly #stores: ReplyStores;
+  readonly #keyCounts: KeyCounts;
   readonly #replays: ReplayDesk;
   readonly #inferenceDeps: InferenceDeps;
   readonly #inference: InferenceHandler;
@@ -113,6 +127,7 @@ export class Gateway {
     // First, and by itself: what refuses the start must leave nothing else open.
     const coordination = await openCoordination(config, { clock, random, log, metrics });
     const stores = await openReplyStores(config, { clock, random, log, metrics });
+    const keyCounts = await openKeyCounts(config, coordination, { clock, metrics: metrics.keys });
     const [audit, tracer, client, feed] = await Promise.all([
       openAudit(config, coordination, { clock, log }),
       openTracer(config.otel, version, { clock, log }),
@@ -126,6 +141,7 @@ export class Gateway {
       client,
       coordination,
       stores,
+      keyCounts,
       feed,
       metrics,
       metricsRegistry,
@@ -143,20 +159,7 @@ export class Gateway {
     return gateway;
   }
 
-  private constructor(
-    options: GatewayOptions,
-    opened: {
-      wheel: TimerWheel;
-      audit: AuditSink;
-      tracer: Tracer;
-      client: UpstreamClient;
-      coordination: Coordination;
-      stores: ReplyStores;
-      feed: FeedClient | null;
-      metrics: GatewayMetrics;
-      metricsRegistry: Registry;
-    },
-  ) {
+  private constructor(options: GatewayOptions, opened: Opened) {
     const { config, clock, random, log } = options;
     this.#options = options;
     this.#config = config;
@@ -179,6 +182,7 @@ export class Gateway {
     this.#applyUpstreams();
     this.#applyGpuHealth();
     this.#stores = opened.stores;
+    this.#keyCounts = opened.keyCounts;
     const callDeps = this.#callDeps();
     this.#replays = new ReplayDesk({
       ...callDeps,
@@ -191,7 +195,7 @@ export class Gateway {
       registry: this.#registry,
       config: () => this.#config,
       draining: () => this.#draining,
-      limiter: new KeyLimiter(),
+      limiter: this.#keyCounts.limiter,
       calls: this.#calls,
       replays: this.#replays,
       shedder: () => this.#gpuHealth?.shedder ?? null,
@@ -475,23 +479,8 @@ export class Gateway {
     this.#keyAdmin.stored.close();
     await this.#replays.close();
     await Promise.all([this.#audit.close(), this.#tracer.close()]);
+    await this.#keyCounts.close();
     this.#coordination.close();
     if (served) log.info("gateway.stopped", { cut });
   }
-}
-
-function makeEdge({ clientServer, http, maxConnections }: GatewayConfig, to: EdgeHandlers, clock: Clock): EdgeServer {
-  return clientServer === "net"
-    ? new NetEdgeServer(to, clock, http, maxConnections)
-    : new NodeEdgeServer(to, http, maxConnections);
-}
-
-async function openFeed(
-  { config, clock, random, log, version }: GatewayOptions,
-  metrics: GatewayMetrics,
-): Promise<FeedClient | null> {
-  if (config.feed === null) return null;
-  const { FeedClient } = await import("./feed/feed-client.ts");
-  const onRefused: GatewayMetrics["feedRefused"] = (why) => metrics.feedRefused(why);
-  return FeedClient.open({ settings: config.feed, dataDir: config.dataDir, clock, random, log, version, onRefused });
 }

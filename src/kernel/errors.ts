@@ -192,6 +192,24 @@ export const ERRORS = {
     retryAfter: true,
     meaning: "A limit of the key, or of wrong keys from one address, is reached.",
   },
+  KEY_QUOTA_SPENT: {
+    http: 429,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning:
+      "What the key may use in a day or month, tokens or money, is used up; the message says which, and until when.",
+  },
+  REQUEST_OVER_LIMIT: {
+    http: 400,
+    retry: "never",
+    meaning: "The request alone asks for more tokens or money than a limit of its key: it fits at no time.",
+  },
+  KEY_COUNTS_UNAVAILABLE: {
+    http: 503,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning: "The key has a limit of money, and what it has spent can't be counted now.",
+  },
   CLIENT_CLOSED: {
     http: 499,
     retry: "never",

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { newKey } from "../contract/key-hash.ts";
 import { ADDRESSES_FILE, type LocalAddresses } from "../contract/local-addresses.ts";
 import { REQUEST_CLASSES } from "../contract/request-class.ts";
-import type { ApiKey } from "../contract/gateway-config.ts";
+import { NO_LIMITS, type ApiKey } from "../contract/gateway-config.ts";
 import type { Role } from "../contract/roles.ts";
 import type { Secret } from "../kernel/secret.ts";
 
@@ -24,7 +24,7 @@ export function makeSessionKey(id: string, role: Role): SessionKey {
       classes: REQUEST_CLASSES,
       models: null,
       weight: 1,
-      limits: { requestsPerMinute: null, tokensPerMinute: null, inFlightMax: null },
+      limits: NO_LIMITS,
       allowExternal: false,
       expiresAt: null,
     },

@@ -19,6 +19,8 @@ const PASSING: ReadonlySet<ErrorCode> = new Set([
   "COLD_START",
   "DRAINING",
   "RATE_LIMITED",
+  "KEY_QUOTA_SPENT",
+  "KEY_COUNTS_UNAVAILABLE",
 ]);
 
 export const isPassing = (code: ErrorCode): boolean => PASSING.has(code);

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
 import type { TestContext } from "node:test";
-import type { ApiKey } from "../../contract/gateway-config.ts";
+import { NO_LIMITS, type ApiKey } from "../../contract/gateway-config.ts";
 import { hashKey } from "../../contract/key-hash.ts";
 import { hasErrorCode } from "../../kernel/errors.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
@@ -32,7 +32,7 @@ const FROM_FILE: ApiKey = {
   classes: ["interactive"],
   models: null,
   weight: 1,
-  limits: { requestsPerMinute: null, tokensPerMinute: null, inFlightMax: null },
+  limits: NO_LIMITS,
   allowExternal: false,
   expiresAt: null,
 };

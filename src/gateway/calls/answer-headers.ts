@@ -14,9 +14,16 @@ export interface AnswerFacts {
   readonly place: PublicPlace | null;
   /** For operators who asked how the endpoint was chosen. */
   readonly choice: EndpointChoice | null;
+  /** What is left of the key's limits, as a flat list. Empty: what the engine says of its own limits goes on. */
+  readonly limits: readonly string[];
   /** The body is ours, not the engine's: what the engine said of its type and encoding no longer holds. */
   readonly replacedBody?: boolean;
 }
+
+/** Of one engine's own limits, or of one key's. */
+export const LIMIT_HEADERS: ReadonlySet<string> = new Set(
+  ["requests", "tokens"].flatMap((what) => ["limit", "remaining", "reset"].map((of) => `x-ratelimit-${of}-${what}`)),
+);
 
 const OF_THE_BODY = new Set(["content-type", "content-encoding", "content-language", "etag", "last-modified"]);
 
@@ -24,10 +31,14 @@ const OF_THE_BODY = new Set(["content-type", "content-encoding", "content-langua
 export function answerHeaders(rawHeaders: readonly string[], facts: AnswerFacts): string[] {
   const passed = forwardResponseHeaders(rawHeaders, { mode: facts.mode, keepContentLength: false });
   const forwarded = facts.place === null ? passed : withPublicPlaces(passed, facts.place);
+  const tells = facts.limits.length > 0;
   const headers =
     facts.replacedBody === true
       ? [...withoutHeaders(forwarded, OF_THE_BODY), "content-type", "application/json"]
-      : forwarded;
+      : tells
+        ? withoutHeaders(forwarded, LIMIT_HEADERS)
+        : forwarded;
+  if (tells) headers.push(...facts.limits);
   headers.push(
     "x-request-id",
     facts.requestId,

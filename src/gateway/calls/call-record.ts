@@ -32,6 +32,7 @@ export interface CallFacts {
 
 /** The one audit event, the metrics and the end of the span of a request. */
 export function recordCall(deps: CallDeps, context: RequestContext, facts: CallFacts): void {
+  context.hold?.settle(facts);
   const totalMs = deps.clock.mono() - context.arrivedAt;
   const event: AuditEvent = {
     time: context.arrivedWall,

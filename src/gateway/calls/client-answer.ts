@@ -13,6 +13,8 @@ import type { Endpoint } from "../upstreams/endpoint.ts";
 import { answerHeaders, headerValue, type AnswerFacts } from "./answer-headers.ts";
 import { ClientWriter } from "./client-writer.ts";
 
+const NO_HEADERS: readonly string[] = [];
+
 export interface ClientAnswerOptions {
   readonly context: RequestContext;
   readonly clock: Clock;
@@ -96,6 +98,7 @@ export class ClientAnswer {
       retryAfterMs,
       queueMs: this.queueMs,
       upstreamId: upstream.id,
+      headers: context.hold?.headers,
     });
   }
 
@@ -147,6 +150,7 @@ export class ClientAnswer {
           ? null
           : { origin: endpoint.target.origin, basePath: endpoint.basePath, prefix: `/upstreams/${upstream.id}` },
       choice: this.choice,
+      limits: context.hold?.headers ?? NO_HEADERS,
       replacedBody,
     };
   }

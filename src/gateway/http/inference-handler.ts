@@ -7,15 +7,16 @@ import type { BodyForm } from "../../decide/idempotency/body-fingerprint.ts";
 import { planReplay, remembers } from "../../decide/replay/plan-replay.ts";
 import { MultipartScan, parseBoundary } from "../../decide/http/multipart-scan.ts";
 import type { Bag } from "../../kernel/bag.ts";
+import { estimateTokens, LENGTH_MEMBERS, NO_ESTIMATE } from "../../decide/limits/estimate-tokens.ts";
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
-import type { KeyLimiter } from "../auth/key-limits.ts";
 import { AdmittedCall } from "../calls/admitted-call.ts";
 import { headerValue } from "../calls/answer-headers.ts";
 import type { CallDeps } from "../calls/call-deps.ts";
 import { recordRefusal } from "../calls/call-record.ts";
 import type { PreparedRequest } from "../calls/prepared-request.ts";
 import { translateRerank } from "../calls/rerank-translation.ts";
+import type { KeyLimiter } from "../limits/key-limiter.ts";
 import type { GpuShedder } from "../gpu/gpu-shedder.ts";
 import type { ReplayDesk } from "../replay/replay-desk.ts";
 import type { OnEnded } from "../replay/replay-run.ts";
@@ -42,6 +43,8 @@ export interface InferenceDeps extends CallDeps, CallGate {
 
 /** Members that routing, admission or a splice may need. A second one of any of them is refused. */
 const WANTED = ["model", "stream", "stream_options", "priority"] as const;
+/** The same for a key with limits, by which the length of the answer counts. */
+const WANTED_AND_COUNTED = [...WANTED, ...LENGTH_MEMBERS];
 /** Scores tell of load and addresses, so they are not for everybody. */
 const EXPLAINED_TO: ReadonlySet<Role> = new Set(["operator", "admin"]);
 const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS", "PUT", "DELETE"]);
@@ -127,33 +130,30 @@ export class InferenceHandler {
   }
 
   #begin(context: RequestContext, upstream: Upstream | null, path: string, expectsContinue: boolean): void {
-    const now = this.#deps.clock.mono();
     const head = readCallHead(context, this.#deps);
     if (head.kind === "refused") {
       const facts = head.shed === undefined ? { upstream } : { upstream, class: head.shed, shed: true };
       return this.#refuse(context, head.code, head.why, facts);
     }
-    const limited = this.#deps.limiter.enter(context.key.id, context.key.limits, now);
-    if (limited.kind === "limited") {
-      return this.#refuse(context, "RATE_LIMITED", `the key's ${limited.limit} is reached`, {
-        upstream,
-        retryAfterMs: limited.retryAfterMs,
-      });
+    const entered = this.#deps.limiter.enter(context.key);
+    if (entered.kind === "limited") {
+      const { code, message, retryAfterMs } = entered.refusal;
+      return this.#refuse(context, code, message, { upstream, class: head.class, retryAfterMs });
     }
+    const held = entered.kind === "held" ? { ...context, hold: entered.hold } : context;
     const { class: requestClass, timeoutMs, idempotencyKey } = head;
     const deadline = timeoutMs === null ? undefined : asMono(context.arrivedAt + timeoutMs);
-    this.#readBody({ context, class: requestClass, deadline, upstream, path, idempotencyKey }, expectsContinue);
+    this.#readBody({ context: held, class: requestClass, deadline, upstream, path, idempotencyKey }, expectsContinue);
   }
 
   #readBody(arriving: Arriving, expectsContinue: boolean): void {
     const { context, upstream } = arriving;
     const raw = context.req.rawHeaders;
     const scanner =
-      upstream === null ? scannerFor(headerValue(raw, "content-type"), headerValue(raw, "content-encoding")) : OPAQUE;
-    if (scanner.kind === "bad") {
-      this.#deps.limiter.leave(context.key.id);
-      return this.#refuse(context, scanner.code, scanner.why, { upstream });
-    }
+      upstream === null
+        ? scannerFor(headerValue(raw, "content-type"), headerValue(raw, "content-encoding"), context.hold !== undefined)
+        : OPAQUE;
+    if (scanner.kind === "bad") return this.#refuse(context, scanner.code, scanner.why, { upstream });
     const { clock, wheel, budget } = this.#deps;
     const config = this.#deps.config();
     const body = new RequestBody(context.req, {
@@ -181,7 +181,6 @@ export class InferenceHandler {
     );
     const refuse = (code: ErrorCode, why: string, facts: RefusalFacts = {}): void => {
       memory.free(false);
-      this.#deps.limiter.leave(context.key.id);
       this.#refuse(facts.context ?? context, code, why, {
         class: arriving.class,
         upstream: arriving.upstream,
@@ -211,7 +210,27 @@ export class InferenceHandler {
     }
     const { chunks, bytes } = end;
     const hasBody = body.length !== "none";
-    this.#proceed({ arriving, upstream, model, scanned, chunks, bytes, hasBody, memory, refuse });
+    this.#count({ arriving, upstream, model, scanned, chunks, bytes, hasBody, memory, refuse });
+  }
+
+  /** Against the limits of the key, which may take a step of the store that gateways share. */
+  #count(arrived: Arrived): void {
+    const { arriving, upstream, scanned, bytes, refuse } = arrived;
+    const { hold, res, route } = arriving.context;
+    if (hold === undefined) return this.#proceed(arrived);
+    const estimate =
+      scanned.kind === "json"
+        ? estimateTokens(bytes, route.streamEnd === "finishReason", (name) => scanned.scan.fields.get(name)?.text)
+        : NO_ESTIMATE;
+    this.#arriving += 1;
+    hold.reserve(estimate, upstream.settings.price, (refusal) => {
+      this.#arriving -= 1;
+      if (refusal !== null)
+        return refuse(refusal.code, refusal.message, { upstream, retryAfterMs: refusal.retryAfterMs });
+      if (res.gone) return refuse("CLIENT_CLOSED", "the client left before its request was admitted");
+      if (this.#deps.draining()) return refuse("DRAINING", "the gateway is stopping");
+      return this.#proceed(arrived);
+    });
   }
 
   /** To memory where the request has to do with one, else straight on to admission. */
@@ -248,7 +267,6 @@ export class InferenceHandler {
         refuse(code, message, { upstream, ...(retryAfterMs !== undefined && { retryAfterMs }) }),
       done: () => {
         arrived.memory.free(false);
-        this.#deps.limiter.leave(context.key.id);
       },
     });
   }
@@ -315,7 +333,6 @@ export class InferenceHandler {
     );
     const call: AdmittedCall = new AdmittedCall(this.#deps, context, upstream, request, span, (outcome, empty) => {
       this.#deps.calls.delete(call);
-      this.#deps.limiter.leave(context.key.id);
       onEnded?.(outcome, empty);
     });
     this.#deps.calls.add(call);
@@ -330,6 +347,7 @@ export class InferenceHandler {
       param: facts.param,
       retryAfterMs: facts.retryAfterMs,
       upstreamId: facts.upstream?.settings.id,
+      headers: context.hold?.headers,
     });
     recordRefusal(this.#deps, context, {
       upstream: facts.upstream ?? null,
@@ -368,6 +386,7 @@ const OPAQUE: { readonly kind: "ok"; readonly scanner: BodyScanner } = {
 function scannerFor(
   contentType: string | undefined,
   contentEncoding: string | undefined,
+  counted: boolean,
 ):
   | { readonly kind: "ok"; readonly scanner: BodyScanner }
   | { readonly kind: "bad"; readonly code: "BAD_REQUEST"; readonly why: string } {
@@ -379,11 +398,11 @@ function scannerFor(
     };
   const boundary = parseBoundary(contentType);
   if (boundary.kind === "bad") return { kind: "bad", code: "BAD_REQUEST", why: boundary.why };
-  return { kind: "ok", scanner: boundary.kind === "ok" ? formScanner(boundary.boundary) : jsonScanner() };
+  return { kind: "ok", scanner: boundary.kind === "ok" ? formScanner(boundary.boundary) : jsonScanner(counted) };
 }
 
-function jsonScanner(): BodyScanner {
-  const scan = new JsonTopScan(WANTED);
+function jsonScanner(counted: boolean): BodyScanner {
+  const scan = new JsonTopScan(counted ? WANTED_AND_COUNTED : WANTED);
   return {
     push: (chunk) => scan.push(chunk),
     end: () => {

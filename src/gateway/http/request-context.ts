@@ -2,6 +2,7 @@ import type { Dialect } from "../../contract/error-body.ts";
 import type { EpochMs, MonoMs } from "../../kernel/clock.ts";
 import type { RequestKey } from "../../access/request-key.ts";
 import type { ClientReply, ClientRequest } from "./client-port.ts";
+import type { KeyHold } from "../limits/key-limiter.ts";
 import type { ShedSite } from "../gpu/gpu-shedder.ts";
 import type { Route } from "./routes.ts";
 
@@ -21,6 +22,8 @@ export interface RequestContext {
   readonly dialect: Dialect;
   readonly arrivedAt: MonoMs;
   readonly arrivedWall: EpochMs;
+  /** What the request holds of its key's limits; whoever records its end gives it back. Absent where the key has none. */
+  readonly hold?: KeyHold;
   /** Set for a job's call, not a client's: as what it is asked about saturated GPUs. */
   readonly jobSite?: ShedSite;
 }

@@ -3,6 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { NO_LIMITS } from "../../contract/gateway-config.ts";
 import type { AuditEvent } from "../../contract/audit-event.ts";
 import type { JobRecord } from "../../contract/job.ts";
 import { anAsk } from "../../coord/jobs/job-store.conformance.ts";
@@ -37,7 +38,7 @@ const RUN = {
   log: silentLogger,
   registry: {} as UpstreamRegistry,
   resultBytesMax: () => 1_000,
-  limitsOf: () => ({ requestsPerMinute: null, tokensPerMinute: null, inFlightMax: null }),
+  limitsOf: () => NO_LIMITS,
   claimMs: () => 30_000,
   fanoutMax: () => 4,
   onVerdict: () => {},

@@ -7,6 +7,7 @@ import type { NotKept } from "../../decide/replay/keep-answer.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import { createGpuMetrics, type GpuMetrics } from "./gpu-metrics.ts";
 import { createOverflowMetrics, type OverflowMetrics } from "../overflow/overflow-metrics.ts";
+import { createKeyMetrics, type KeyMetrics } from "./key-metrics.ts";
 import { createJobMetrics, type JobMetrics } from "./job-metrics.ts";
 import type { CounterFamily, GaugeFamily, HistogramFamily, Registry } from "../../metrics/registry.ts";
 import type { CounterSeries, HistogramSeries } from "../../metrics/series.ts";
@@ -104,6 +105,7 @@ export interface GatewayMetrics {
   readonly jobs: JobMetrics;
   readonly overflow: OverflowMetrics;
   readonly gpus: GpuMetrics;
+  readonly keys: KeyMetrics;
   readonly collected: CollectedFamilies;
 }
 
@@ -327,6 +329,7 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
     jobs: createJobMetrics(registry),
     overflow: createOverflowMetrics(registry),
     gpus: createGpuMetrics(registry),
+    keys: createKeyMetrics(registry),
     collected,
   };
 }

@@ -18,7 +18,7 @@ import {
 import type { ReplayPlan } from "../../decide/replay/plan-replay.ts";
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
-import { withoutHeaders } from "../calls/answer-headers.ts";
+import { LIMIT_HEADERS, withoutHeaders } from "../calls/answer-headers.ts";
 import { recordCall } from "../calls/call-record.ts";
 import { cutIfNotTaken } from "../calls/client-writer.ts";
 import type { ClientReply } from "../http/client-port.ts";
@@ -66,6 +66,7 @@ const PERSONAL: ReadonlySet<string> = new Set([
   "x-yardmaster-choice",
   "retry-after",
   "age",
+  ...LIMIT_HEADERS,
 ]);
 
 /**
@@ -285,7 +286,8 @@ export class ReplayRun {
     }
     const own = ["x-request-id", context.requestId, "x-yardmaster-queue-ms", "0"];
     context.res.onGone = null;
-    context.res.sendWhole(reply.status, [...reply.headers, ...own, ...this.#added, ...says], reply.body);
+    const limits = context.hold?.headers ?? [];
+    context.res.sendWhole(reply.status, [...reply.headers, ...own, ...limits, ...this.#added, ...says], reply.body);
     this.#request.done();
     recordCall(this.#deps, context, {
       upstream,

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { RefusalDetails } from "../../../src/contract/control-api.ts";
-import type { ApiKey } from "../../../src/contract/gateway-config.ts";
+import { NO_LIMITS, type ApiKey } from "../../../src/contract/gateway-config.ts";
 import { hashKey } from "../../../src/contract/key-hash.ts";
 import { controlSection, type ControlSection } from "../../../src/contract/control-schema.ts";
 import { resolveControl } from "../../../src/contract/resolve-control.ts";
@@ -42,7 +42,7 @@ const apiKey = (role: Role): ApiKey => ({
   classes: ["interactive"],
   models: null,
   weight: 1,
-  limits: { requestsPerMinute: null, tokensPerMinute: null, inFlightMax: null },
+  limits: NO_LIMITS,
   allowExternal: false,
   expiresAt: null,
 });

@@ -16,7 +16,7 @@ import { refusalOfOcrQuery } from "../../../decide/facades/azure/plain-ocr-query
 import { renderRetryAfter } from "../../../decide/http/retry-after.ts";
 import { isOpen } from "../../../contract/job.ts";
 import { ERRORS, YardmasterError, type ErrorCode } from "../../../kernel/errors.ts";
-import type { KeyLimiter } from "../../auth/key-limits.ts";
+import type { KeyLimiter } from "../../limits/key-limiter.ts";
 import { headerValue } from "../../calls/answer-headers.ts";
 import type { CallDeps } from "../../calls/call-deps.ts";
 import { recordRefusal } from "../../calls/call-record.ts";
@@ -38,6 +38,8 @@ export interface DocumentRoutesDeps extends CallDeps, CallGate {
   readonly jobs: () => JobService;
   readonly shedder: () => GpuShedder | null;
 }
+
+const NOTHING_DONE = { outcome: "ok", attempts: 0, usage: null } as const;
 
 /** For the first look: an analysis takes seconds. */
 const RETRY_AFTER_MS = 1_000;
@@ -76,16 +78,15 @@ export class DocumentRoutes {
   }
 
   async #submit(context: RequestContext, expectsContinue: boolean): Promise<void> {
-    const { clock, limiter } = this.#deps;
     const target = read(readAnalyzeTarget(context.path, context.query));
     const upstream = this.#upstreamFor(context, target);
     const asked = readCallHead(context, this.#deps);
     if (asked.kind === "refused") throw new Refusal(asked.code, asked.why, { upstream });
-    const limited = limiter.enter(context.key.id, context.key.limits, clock.mono());
-    if (limited.kind === "limited")
-      throw new Refusal("RATE_LIMITED", `the key's ${limited.limit} is reached`, {
+    const entered = this.#deps.limiter.enter(context.key);
+    if (entered.kind === "limited")
+      throw new Refusal(entered.refusal.code, entered.refusal.message, {
         upstream,
-        retryAfterMs: limited.retryAfterMs,
+        retryAfterMs: entered.refusal.retryAfterMs,
       });
     try {
       using body = await this.#readBody(context, upstream, expectsContinue);
@@ -97,7 +98,8 @@ export class DocumentRoutes {
       const { job, replayed } = await this.#deps.jobs().submit(order, context.key);
       this.#sendAccepted(context, upstream, `${this.#originOf(context)}${resultPath(target, job.id)}`, replayed);
     } finally {
-      limiter.leave(context.key.id);
+      // What the work comes to is counted by the job's call.
+      if (entered.kind === "held") entered.hold.settle(NOTHING_DONE);
     }
   }
 

@@ -1,0 +1,17 @@
+import { z } from "zod";
+
+const tokenPrice = z.number().min(0).max(1_000_000);
+
+/** What an upstream's tokens cost. */
+export const priceSection = z.strictObject({
+  input_per_1m: tokenPrice.describe("For a million tokens of prompts."),
+  output_per_1m: tokenPrice.describe("For a million tokens of answers."),
+  cached_per_1m: tokenPrice
+    .optional()
+    .describe("For a million tokens of prompts that the engine had in its cache. Absent: `input_per_1m`."),
+  currency: z
+    .string()
+    .regex(/^[A-Z]{3}$/, "use three capital letters, such as USD")
+    .default("USD")
+    .describe("One for all upstreams of the file."),
+});

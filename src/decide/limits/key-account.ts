@@ -1,0 +1,178 @@
+import type { KeyLimits } from "../../contract/gateway-config.ts";
+import { exceeded, type Amount, type KeyUse } from "./key-limits.ts";
+import { dayOf, monthOf, pieceOf, PIECES } from "./windows.ts";
+
+/** Changes of what a key has used, in the windows that they belong to. May be negative: what was reserved and not used. */
+export interface Adjustment {
+  readonly pieces: readonly (readonly [piece: number, requests: number, tokens: number])[];
+  readonly days: readonly (readonly [day: number, tokens: number, micros: number])[];
+  readonly months: readonly (readonly [month: number, micros: number])[];
+}
+
+/** What a gateway last heard of a key's day and month: all that is left of them when a store was emptied. */
+export interface Floors {
+  readonly day: number;
+  readonly dayTokens: number;
+  readonly dayMicros: number;
+  readonly month: number;
+  readonly monthMicros: number;
+}
+
+/** One request that wants to be counted. */
+export interface Want {
+  readonly id: string;
+  readonly limits: KeyLimits;
+  readonly amount: Amount;
+}
+
+/** What is told and asked of one key. */
+export interface KeyEntry extends Adjustment {
+  readonly keyId: string;
+  /** The life of the account that the gateway knows; "" for none. */
+  readonly boot: string;
+  readonly floors: Floors;
+  readonly release: readonly string[];
+  readonly renew: readonly string[];
+  readonly want: Want | null;
+}
+
+export interface KeyAnswer {
+  readonly boot: string;
+  /** False where nothing was wanted. */
+  readonly granted: boolean;
+  /** After all of it. */
+  readonly use: KeyUse;
+}
+
+export interface StoredAccount {
+  readonly day: number;
+  readonly dayTokens: number;
+  readonly dayMicros: number;
+  readonly month: number;
+  readonly monthMicros: number;
+}
+
+/**
+ * What one key has used. coord/redis/limits.lua does the same to an account in Redis: the two change together, and one suite of tests
+ * runs against both.
+ *
+ * Invariants:
+ *   K1. A request is counted only if it fits under every limit, and then under all of them at once.
+ *   K2. Counts are not below 0. What belongs to a window that is over is dropped.
+ *   K3. What is in flight and not renewed leaves by itself; what it was counted for stays.
+ *   K4. An account of another life than the gateway knows is taken to be emptied: its day and month are at least what was heard.
+ */
+export class KeyAccount {
+  readonly boot: string;
+  readonly #pieces = new Map<number, { requests: number; tokens: number }>();
+  readonly #inFlight = new Map<string, number>();
+  #day = 0;
+  #dayTokens = 0;
+  #dayMicros = 0;
+  #month = 0;
+  #monthMicros = 0;
+
+  constructor(boot: string, stored?: StoredAccount) {
+    this.boot = boot;
+    if (stored === undefined) return;
+    this.#day = stored.day;
+    this.#dayTokens = stored.dayTokens;
+    this.#dayMicros = stored.dayMicros;
+    this.#month = stored.month;
+    this.#monthMicros = stored.monthMicros;
+  }
+
+  /** `adjusts`: false where the gateway tells again what was done before. */
+  step(entry: KeyEntry, adjusts: boolean, ttlMs: number, now: number): KeyAnswer {
+    this.#roll(now);
+    if (entry.boot !== "" && entry.boot !== this.boot) this.#raise(entry.floors);
+    if (adjusts) this.#adjust(entry, pieceOf(now));
+    for (const id of entry.release) this.#inFlight.delete(id);
+    for (const id of entry.renew) this.#inFlight.set(id, now + ttlMs);
+    const { want } = entry;
+    const granted = want !== null && exceeded(want.limits, this.use(), want.amount) === null;
+    if (granted) {
+      const piece = this.#piece(pieceOf(now));
+      piece.requests += 1;
+      piece.tokens += want.amount.tokens;
+      this.#dayTokens += want.amount.tokens;
+      this.#dayMicros += want.amount.micros;
+      this.#monthMicros += want.amount.micros;
+      this.#inFlight.set(want.id, now + ttlMs);
+    }
+    return { boot: this.boot, granted, use: this.use() };
+  }
+
+  use(): KeyUse {
+    const pieces = [...this.#pieces].map(([piece, { requests, tokens }]) => ({ piece, requests, tokens }));
+    return {
+      inFlight: this.#inFlight.size,
+      pieces: pieces.toSorted((a, b) => a.piece - b.piece),
+      dayTokens: this.#dayTokens,
+      dayMicros: this.#dayMicros,
+      monthMicros: this.#monthMicros,
+    };
+  }
+
+  /** What has to outlive a restart. */
+  stored(): StoredAccount {
+    return {
+      day: this.#day,
+      dayTokens: this.#dayTokens,
+      dayMicros: this.#dayMicros,
+      month: this.#month,
+      monthMicros: this.#monthMicros,
+    };
+  }
+
+  /** Nothing of it counts any more. */
+  isIdle(now: number): boolean {
+    this.#roll(now);
+    return this.#inFlight.size + this.#pieces.size === 0 && this.#dayTokens + this.#monthMicros === 0;
+  }
+
+  #roll(now: number): void {
+    const oldest = pieceOf(now) - PIECES + 1;
+    for (const piece of this.#pieces.keys()) if (piece < oldest) this.#pieces.delete(piece);
+    for (const [id, expiry] of this.#inFlight) if (expiry <= now) this.#inFlight.delete(id);
+    if (this.#day !== dayOf(now)) {
+      this.#day = dayOf(now);
+      this.#dayTokens = this.#dayMicros = 0;
+    }
+    if (this.#month !== monthOf(now)) {
+      this.#month = monthOf(now);
+      this.#monthMicros = 0;
+    }
+  }
+
+  #raise(floors: Floors): void {
+    if (floors.day === this.#day) {
+      this.#dayTokens = Math.max(this.#dayTokens, floors.dayTokens);
+      this.#dayMicros = Math.max(this.#dayMicros, floors.dayMicros);
+    }
+    if (floors.month === this.#month) this.#monthMicros = Math.max(this.#monthMicros, floors.monthMicros);
+  }
+
+  #adjust({ pieces, days, months }: Adjustment, current: number): void {
+    for (const [index, requests, tokens] of pieces) {
+      // Of a gateway whose clock is off, what is ahead is not kept for longer than a window.
+      if (index <= current - PIECES || index >= current + PIECES) continue;
+      const piece = this.#piece(index);
+      piece.requests = Math.max(0, piece.requests + requests);
+      piece.tokens = Math.max(0, piece.tokens + tokens);
+    }
+    for (const [day, tokens, micros] of days) {
+      if (day !== this.#day) continue;
+      this.#dayTokens = Math.max(0, this.#dayTokens + tokens);
+      this.#dayMicros = Math.max(0, this.#dayMicros + micros);
+    }
+    for (const [month, micros] of months)
+      if (month === this.#month) this.#monthMicros = Math.max(0, this.#monthMicros + micros);
+  }
+
+  #piece(index: number): { requests: number; tokens: number } {
+    let piece = this.#pieces.get(index);
+    if (piece === undefined) this.#pieces.set(index, (piece = { requests: 0, tokens: 0 }));
+    return piece;
+  }
+}
