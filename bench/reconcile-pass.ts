@@ -8,7 +8,13 @@ import type { Catalog, Model, Profile } from "../src/contract/catalog.ts";
 import type { GpuReport, NodeDoc, NodeReport, ReplicaDoc, ShardReport } from "../src/contract/fleet.ts";
 import { type FleetStatus, NodeWatch, WATCH_DEFAULTS } from "../src/decide/fleet/node-watch.ts";
 import { planPass } from "../src/decide/reconcile/plan-pass.ts";
-import { NO_MEMORY, PASS_DEFAULTS, type PassPlan, type PassSnapshot } from "../src/decide/reconcile/snapshot.ts";
+import {
+  NO_MEMORY,
+  NO_USE,
+  PASS_DEFAULTS,
+  type PassPlan,
+  type PassSnapshot,
+} from "../src/decide/reconcile/snapshot.ts";
 import { asEpoch, asMono } from "../src/kernel/clock.ts";
 
 const { values } = parseArgs({
@@ -55,6 +61,7 @@ const modelOf = (at: number, count: number): Model => ({
   replicas: { min: count, max: count },
   idleStopMs: null,
   slotsPerReplica: 16,
+  autoscale: null,
   rollout: "manual",
   profiles: [profileOf(`model-${at}`)],
   nodes: { require: {}, avoid: {}, gpuUuids: [] },
@@ -212,6 +219,7 @@ function measure(world: ReturnType<typeof fleet>, missing: number): number {
       fleet: status,
       demanded: new Set(),
       idle: new Set(),
+      use: NO_USE,
       restored: false,
       settings: PASS_DEFAULTS,
     };

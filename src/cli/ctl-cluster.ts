@@ -141,7 +141,7 @@ const models = list(
 const replicas = list(
   "replicas",
   replicaView,
-  ["REPLICA", "MODEL", "ENGINE", "STATE", "NODES", "GPUS", "RESTART", "WHY"],
+  ["REPLICA", "MODEL", "ENGINE", "STATE", "NODES", "GPUS", "IDLE", "RESTART", "WHY"],
   (replica) => [
     replica.id,
     replica.model,
@@ -149,6 +149,7 @@ const replicas = list(
     replica.outdated ? `${replica.state}, outdated` : replica.state,
     orDash(replica.nodes.join(",")),
     String(replica.gpus.length),
+    replica.idle_s === null ? "-" : `${replica.idle_s} s`,
     replica.restart === "none" ? "-" : replica.restart,
     orDash(replica.restart_why ?? replica.why),
   ],
@@ -220,7 +221,9 @@ const explain = controlCommand({
       const rows = body.profiles.flatMap(({ engine, nodes: verdicts }, index) =>
         verdicts.map(({ node, fits, why }) => [String(index + 1), engine, node, fits ? "fits" : (why ?? "-")]),
       );
-      return rows.length === 0 ? "there is no node\n" : formatTable(["PROFILE", "ENGINE", "NODE", "WHY NOT"], rows);
+      const table =
+        rows.length === 0 ? "there is no node\n" : formatTable(["PROFILE", "ENGINE", "NODE", "WHY NOT"], rows);
+      return table + body.notes.map((note) => `${escapeControls(note)}\n`).join("");
     }),
 });
 

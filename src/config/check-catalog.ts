@@ -40,8 +40,6 @@ function checkModel(model: unknown, path: FieldPath): Finding[] {
   const found: Finding[] = [];
   if (max !== undefined && min > max)
     found.push(mistake([...path, "replicas", "max"], `is smaller than replicas.min (${min})`));
-  if (valueAt(model, ["autoscale"]) !== undefined)
-    found.push(warning([...path, "autoscale"], "is accepted, but not acted upon in this version"));
   for (const [label, value] of Object.entries(objectAt(model, ["nodes", "require"])))
     if (typeof value === "string" && objectAt(model, ["nodes", "avoid"])[label] === value)
       found.push(

@@ -116,7 +116,9 @@ export const modelEntry = z.strictObject({
       down_after_s: z.number().positive().max(86_400).default(600).describe("Below it for this long: one less."),
     })
     .optional()
-    .describe("Reserved: accepted, not yet acted upon."),
+    .describe(
+      "Follow the load between `min` and `max`. Absent: don't. Acts only while every gateway's word on the load is known.",
+    ),
   slots_per_replica: z.int().min(1).max(100_000).default(16).describe("Requests that one replica takes at once."),
   rollout: z
     .enum(["manual", "auto"])

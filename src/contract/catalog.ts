@@ -39,6 +39,13 @@ export interface Model {
   readonly replicas: { readonly min: number; readonly max: number };
   /** Null: never stopped for being idle. */
   readonly idleStopMs: number | null;
+  /** Null: as many as were asked for. */
+  readonly autoscale: {
+    /** Part of the slots in use to aim at, 0 to 1. */
+    readonly target: number;
+    readonly upAfterMs: number;
+    readonly downAfterMs: number;
+  } | null;
   readonly slotsPerReplica: number;
   readonly rollout: "manual" | "auto";
   /** Tried in order. */

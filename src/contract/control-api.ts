@@ -147,6 +147,8 @@ export const replicaView = z.object({
   restart_why: words,
   /** The replica that it replaces. */
   replaces: words,
+  /** Without a request, at least; null: not every gateway knows. */
+  idle_s: unknown,
   created: z.string(),
   ready: words,
   why: words,
@@ -195,6 +197,8 @@ export const placementView = z.object({
   model: z.string(),
   /** Whether one more replica would find room now. */
   fits: z.boolean(),
+  /** What else keeps it from being started, and others from making room. */
+  notes: z.array(z.string()),
   profiles: z.array(
     z.object({
       engine: z.enum(REPLICA_ENGINES),

@@ -90,6 +90,24 @@ export const CONTROL_METRICS = {
     labels: ["reason"],
     help: "Models without room, by each first reason that kept a node out; `noNode` where there is none. Absent on a standby.",
   },
+  restarts: {
+    name: "yardmaster_restarts",
+    type: "gauge",
+    labels: ["state"],
+    help: "Replicas that are to be replaced: queued, replacing, inPlace, refused. Absent on a standby.",
+  },
+  idleSeconds: {
+    name: "yardmaster_replica_idle_seconds_max",
+    type: "gauge",
+    labels: [],
+    help: "The longest time for which a ready replica has had no request, by what every gateway says. Absent when none is known.",
+  },
+  fleetEvents: {
+    name: "yardmaster_fleet_events_total",
+    type: "counter",
+    labels: ["kind"],
+    help: "What happened in the fleet while this control plane led, by the kind that `ctl events` shows.",
+  },
   passes: {
     name: "yardmaster_passes_total",
     type: "counter",

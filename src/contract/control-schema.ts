@@ -73,6 +73,12 @@ export const controlSection = z.strictObject({
     .describe("How long a new leader waits for agents that the store knows before it places or stops anything."),
   start_stall_s: seconds(86_400).default(600).describe("A start that makes no progress for so long has failed."),
   stop_grace_s: seconds(3_600).default(30).describe("How long an engine that is to end has before it is killed."),
+  min_run_s: z
+    .number()
+    .min(0)
+    .max(86_400)
+    .default(300)
+    .describe("A replica that has served for less is not displaced by a model of higher priority."),
   drain_grace_s: z
     .number()
     .min(0)

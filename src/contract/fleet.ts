@@ -259,6 +259,8 @@ export interface ModelDoc {
   readonly demandedAt: string | null;
   /** How many were asked for, within what the catalog allows; null or absent: as the catalog says. */
   readonly scaledTo?: number | null;
+  /** The model that took its replica's room; until it has served again it displaces nobody. Null or absent: none. */
+  readonly displacedBy?: string | null;
 }
 
 /** What starts of a profile on a GPU class really took; "" is the class of replicas without a GPU. */
@@ -330,6 +332,9 @@ export type FleetEventKind =
   | "modelReleased"
   | "modelUnplaced"
   | "estimateOff"
+  | "replicaDisplaced"
+  | "modelIdle"
+  | "modelScaled"
   | "restartQueued"
   | "restartBegun"
   | "restartDone"

@@ -25,6 +25,7 @@ test("a model that says only what it must gets every default", () => {
     priority: 50,
     replicas: { min: 1, max: 1 },
     idleStopMs: null,
+    autoscale: null,
     slotsPerReplica: 16,
     rollout: "manual",
     nodes: { require: {}, avoid: {}, gpuUuids: [] },
@@ -36,6 +37,7 @@ test("a model that says only what it must gets every default", () => {
 test("a model that is started on demand has room for one replica, and times and sizes are in our units", () => {
   assert.deepEqual(model({ replicas: { min: 0 } }).replicas, { min: 0, max: 1 });
   assert.equal(model({ idle_stop_s: 1800 }).idleStopMs, 1_800_000);
+  assert.deepEqual(model({ autoscale: {} }).autoscale, { target: 0.7, upAfterMs: 30_000, downAfterMs: 600_000 });
   const { gpu, cpu, diskMib } = profile({
     gpu: { class: ["H200", "h200", "b200"], memory_gb: 80 },
     cpu: { cores: 8, memory_gb: 24 },

@@ -22,6 +22,14 @@ export function resolveModel(entry: ModelEntry): Model {
     priority: entry.priority,
     replicas: { min, max: entry.replicas.max ?? Math.max(1, min) },
     idleStopMs: entry.idle_stop_s === undefined ? null : Math.round(entry.idle_stop_s * 1000),
+    autoscale:
+      entry.autoscale === undefined
+        ? null
+        : {
+            target: entry.autoscale.target_in_flight_per_slot,
+            upAfterMs: Math.round(entry.autoscale.up_after_s * 1000),
+            downAfterMs: Math.round(entry.autoscale.down_after_s * 1000),
+          },
     slotsPerReplica: entry.slots_per_replica,
     rollout: entry.rollout,
     profiles: entry.profiles.map(resolveProfile),

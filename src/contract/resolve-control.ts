@@ -27,6 +27,7 @@ export interface ControlSettings {
   readonly startStallMs: number;
   readonly stopGraceMs: number;
   readonly drainGraceMs: number;
+  readonly minRunMs: number;
   readonly parkAfter: number;
 }
 
@@ -57,6 +58,7 @@ export function resolveControl(section: ControlSection | undefined, listen?: str
     startStallMs: ms(file.start_stall_s),
     stopGraceMs: ms(file.stop_grace_s),
     drainGraceMs: ms(file.drain_grace_s),
+    minRunMs: ms(file.min_run_s),
     parkAfter: file.park_after,
   };
 }

@@ -50,8 +50,7 @@ export class LiveCluster {
 
   constructor(ports: LiveClusterPorts) {
     const { clock, log, settings, store, keeper, leadership, controlId, onEvent } = ports;
-    const pass = passSettings(settings);
-    const watch = watchSettings(settings);
+    const [pass, watch] = [passSettings(settings), watchSettings(settings)];
     this.links = new AgentLinkServer({
       clock,
       log,
@@ -86,6 +85,7 @@ export class LiveCluster {
       links: this.links,
       demanded: (now) => this.feed.demanded(now),
       idle: (now) => this.feed.idle(now),
+      use: (now) => this.feed.use(now),
       mint: passMint(store.clusterSecret),
       settings: pass,
       watch,

@@ -88,6 +88,7 @@ export const aModel = (name: string, part: Partial<Model> = {}): Model => ({
   priority: 50,
   replicas: { min: 1, max: 4 },
   idleStopMs: null,
+  autoscale: null,
   slotsPerReplica: 16,
   rollout: "manual",
   profiles: [aProfile(`${name}-1`)],

@@ -22,6 +22,7 @@ import {
   type PassPlan,
   type PassSettings,
   type PassSnapshot,
+  type ReplicaUse,
 } from "../decide/reconcile/snapshot.ts";
 import { asEpoch, asMono } from "../kernel/clock.ts";
 import { aCatalog, aNodeDoc, aNodeReport, aShard } from "./fleet-builders.ts";
@@ -48,6 +49,7 @@ export class PassWorld {
   readonly memories = new Map<string, MemoryDoc>();
   readonly demanded = new Set<string>();
   readonly idle = new Set<string>();
+  readonly use = new Map<string, ReplicaUse>();
   readonly told: FleetEventKind[] = [];
   #minted = 0;
 
@@ -83,6 +85,7 @@ export class PassWorld {
       },
       demanded: this.demanded,
       idle: this.idle,
+      use: this.use,
       restored: this.restored,
       settings: this.settings,
     };

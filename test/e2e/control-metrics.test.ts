@@ -48,6 +48,8 @@ test("a leader's page speaks for the whole cluster, a standby's for itself alone
     ["yardmaster_models", { state: "waiting" }, 1],
     ["yardmaster_placement_failures", { reason: "gpuClass" }, 1],
     ["yardmaster_catalog_revision", {}, 1],
+    ["yardmaster_fleet_events_total", { kind: "replicaReady" }, 1],
+    ["yardmaster_replica_idle_seconds_max", {}, undefined],
   ] as const)
     assert.equal(valueOf(families, name, labels), value, `${name} ${JSON.stringify(labels)}`);
   assert.ok((valueOf(families, "yardmaster_passes_total", { outcome: "changed" }) ?? 0) >= 2);

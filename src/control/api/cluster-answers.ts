@@ -99,9 +99,11 @@ export class ClusterAnswers {
   async placement(name: string): Promise<Answer> {
     const snapshot = await this.#snapshot();
     const model = modelNamed(snapshot, name);
-    const profiles = model === undefined ? undefined : await this.#ports.bounded(this.#ports.view.explain(model));
-    if (model === undefined || profiles === undefined) throw unknownModel(name);
-    return json(placementView(model, profiles, snapshot.nodes));
+    const explained = model === undefined ? undefined : await this.#ports.bounded(this.#ports.view.explain(model));
+    if (model === undefined || explained === undefined) throw unknownModel(name);
+    const led = this.#ports.leadership.view().leader !== null;
+    const notes = led ? explained.notes : ["no control plane holds the lease: nothing is started", ...explained.notes];
+    return json(placementView(model, { ...explained, notes }, snapshot.nodes));
   }
 
   async events(query: URLSearchParams): Promise<Answer> {

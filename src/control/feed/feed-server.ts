@@ -11,6 +11,7 @@ import type { GpuReport } from "../../contract/fleet.ts";
 import { GATEWAY_RULES, GatewayReports } from "../../decide/feed/gateway-reports.ts";
 import { GpuReadings } from "../../decide/feed/gpu-readings.ts";
 import { diffFeed, type FeedState, NO_FEED } from "../../decide/feed/make-feed.ts";
+import { NO_USE, type ReplicaUse } from "../../decide/reconcile/snapshot.ts";
 import type { LeaderTerm } from "../../decide/leader/lease-claim.ts";
 import type { Clock, MonoMs, Timer } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
@@ -149,6 +150,11 @@ export class FeedServer {
     const term = this.#term;
     if (term === null || term.draining.size === 0) return new Set();
     return this.#reports.idle(term.draining, term.mark, now - term.begunAt, now);
+  }
+
+  use(now: MonoMs): ReadonlyMap<string, ReplicaUse> {
+    const term = this.#term;
+    return term === null ? NO_USE : this.#reports.use(term.mark, now - term.begunAt, now);
   }
 
   get count(): number {

@@ -16,6 +16,7 @@ export const passSettings = (settings: ControlSettings): PassSettings => ({
   ...PASS_DEFAULTS,
   parkAfter: settings.parkAfter,
   drainGraceMs: settings.drainGraceMs,
+  minRunMs: settings.minRunMs,
   startStallMs: settings.startStallMs,
   stopGraceMs: settings.stopGraceMs,
 });

@@ -10,6 +10,7 @@ import {
   type PassPlan,
   type PassSettings,
   type PassSnapshot,
+  type ReplicaUse,
 } from "../../decide/reconcile/snapshot.ts";
 import { type Clock, isoTime, type MonoMs } from "../../kernel/clock.ts";
 import { hasErrorCode, messageOf } from "../../kernel/errors.ts";
@@ -46,6 +47,8 @@ export interface LoopPorts {
   readonly demanded: (now: MonoMs) => ReadonlySet<string>;
   /** Draining replicas on which every gateway is known to have no request left. */
   readonly idle: (now: MonoMs) => ReadonlySet<string>;
+  /** What all gateways together know of the use of replicas. */
+  readonly use: (now: MonoMs) => ReadonlyMap<string, ReplicaUse>;
   readonly mint: PassMint;
   readonly settings: PassSettings;
   readonly watch: WatchSettings;
@@ -213,7 +216,7 @@ export class TermLoop {
   }
 
   async #pass(docs: TermDocs): Promise<void> {
-    const { clock, leadership, links, keeper, demanded, idle, mint, settings, onPass } = this.#ports;
+    const { clock, leadership, links, keeper, demanded, idle, use, mint, settings, onPass } = this.#ports;
     const now = { mono: clock.mono(), wall: clock.wall() };
     const { catalog } = keeper.snapshot;
     const judged = this.#watch.judge(docs.nodes.values(), now.mono);
@@ -224,6 +227,7 @@ export class TermLoop {
       fleet,
       demanded: demanded(now.mono),
       idle: idle(now.mono),
+      use: use(now.mono),
       restored: docs.cluster.restoredAbove !== null,
       settings,
     };

@@ -40,6 +40,7 @@ export class ControlMetrics {
   readonly #ports: ControlMetricsPorts;
   readonly #registry = new Registry();
   readonly #passes: CounterFamily;
+  readonly #events: CounterFamily;
   readonly #passSeconds: HistogramFamily;
   readonly #process: Disposable;
   /** Of the page that is being made; null until one of its families needs them. */
@@ -51,6 +52,7 @@ export class ControlMetrics {
       onCollectError: (metric, error) => ports.log.warn("metrics.collectFailed", { metric, why: messageOf(error) }),
     };
     this.#passes = this.#counter("passes");
+    this.#events = this.#counter("fleetEvents");
     const { name, help, labels, buckets } = CONTROL_METRICS.passSeconds;
     this.#passSeconds = this.#registry.histogram(name, help, labels, buckets);
     this.#collectOwn();
@@ -67,7 +69,8 @@ export class ControlMetrics {
     );
   }
 
-  passed({ changed, tookMs }: FinishedPass): void {
+  passed({ changed, tookMs, plan }: FinishedPass): void {
+    for (const { kind } of plan.events) this.#events.labels(kind).inc();
     this.#passes.labels(changed ? "changed" : "unchanged").inc();
     this.#passSeconds.labels().observe(tookMs / 1_000);
   }
@@ -104,6 +107,21 @@ export class ControlMetrics {
     );
     this.#ofCluster("nodes", ({ parts }, set) => setCounts(parts.nodes, set));
     this.#ofCluster("replicas", ({ parts }, set) => setCounts(parts.replicas, set));
+    this.#ofCluster("restarts", ({ snapshot }, set) =>
+      setCounts(
+        countBy(
+          snapshot.replicas.flatMap(({ restart }) => restart ?? []),
+          ({ state }) => state,
+        ),
+        set,
+      ),
+    );
+    this.#ofCluster("idleSeconds", ({ snapshot }, set) => {
+      const known = snapshot.replicas.flatMap(({ id, state }) =>
+        state === "ready" ? (snapshot.use.get(id)?.idleMs ?? []) : [],
+      );
+      if (known.length > 0) set([], Math.max(...known) / 1_000);
+    });
     this.#ofCluster("models", ({ snapshot }, set) =>
       setCounts(
         countBy(modelViews(snapshot), ({ state }) => state),

@@ -8,7 +8,8 @@ import type {
   ReplicaDoc,
   RestartPace,
 } from "../../contract/fleet.ts";
-import type { ProfileExplanation } from "../../decide/placement/place-replica.ts";
+import type { ModelExplanation } from "../../decide/reconcile/explain-model.ts";
+import type { ReplicaUse } from "../../decide/reconcile/snapshot.ts";
 import type { RestartWish } from "../../decide/reconcile/ask-restart.ts";
 
 export interface SeenNode {
@@ -29,6 +30,8 @@ export interface ClusterSnapshot {
   readonly memory: readonly MemoryDoc[];
   /** Models for which the last pass found no room, and why. */
   readonly unplaced: ReadonlyMap<string, string>;
+  /** What every gateway knows of the use of replicas; one that is not here is unknown. */
+  readonly use: ReadonlyMap<string, ReplicaUse>;
   /** The store is an old copy, and nothing is stopped until an operator confirms. */
   readonly restored: boolean;
 }
@@ -62,7 +65,7 @@ export type ActionOutcome =
 export interface ClusterView {
   snapshot(): Promise<ClusterSnapshot>;
   /** What keeps a further replica of the model from each node; undefined for an unknown model. */
-  explain(model: string): Promise<readonly ProfileExplanation[] | undefined>;
+  explain(model: string): Promise<ModelExplanation | undefined>;
   setNode(nodeId: string, to: "open" | "cordoned" | "draining", by: string): Promise<ActionOutcome>;
   /** Replaces a ready replica by a new one. */
   restart(replicaId: string, wish: RestartWish, by: string): Promise<ActionOutcome>;

@@ -1,7 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { controlEvent } from "../../contract/control-event.ts";
 import type { NodeDoc, RestartPace } from "../../contract/fleet.ts";
-import type { ProfileExplanation } from "../../decide/placement/place-replica.ts";
 import {
   type Asked,
   askRestart,
@@ -9,11 +8,12 @@ import {
   type Fleet,
   type RestartWish,
 } from "../../decide/reconcile/ask-restart.ts";
-import { explainModel } from "../../decide/reconcile/explain-model.ts";
+import { explainModel, type ModelExplanation } from "../../decide/reconcile/explain-model.ts";
 import { clearFailures, newModelDoc } from "../../decide/reconcile/model-failures.ts";
 import { planPass } from "../../decide/reconcile/plan-pass.ts";
 import {
   NO_MEMORY,
+  NO_USE,
   type PassMint,
   type PassSettings,
   type PassSnapshot,
@@ -41,7 +41,7 @@ export interface LiveViewPorts {
 
 /** What a pass saw, in the form in which it is shown. */
 export function clusterSnapshot(
-  { catalog, docs, fleet, restored }: PassSnapshot,
+  { catalog, docs, fleet, restored, use }: PassSnapshot,
   unplaced: readonly PlacementRefusal[],
 ): ClusterSnapshot {
   return {
@@ -54,6 +54,7 @@ export function clusterSnapshot(
     models: [...docs.models.values()],
     memory: [...docs.memories.values()],
     unplaced: new Map(unplaced.map(({ model, why }) => [model, why])),
+    use,
     restored,
   };
 }
@@ -85,7 +86,7 @@ export class LiveView implements ClusterView {
     return clusterSnapshot(snapshot, unplaced);
   }
 
-  async explain(model: string): Promise<readonly ProfileExplanation[] | undefined> {
+  async explain(model: string): Promise<ModelExplanation | undefined> {
     const { clock } = this.#ports;
     const { snapshot } = await this.#known();
     return explainModel(snapshot, model, { mono: clock.mono(), wall: clock.wall() });
@@ -215,7 +216,7 @@ export class LiveView implements ClusterView {
     const docs = new TermDocs(state);
     const fleet = loop.observe(docs.nodes.values());
     const restored = docs.cluster.restoredAbove !== null;
-    const snapshot = { catalog, docs, fleet, demanded: NOTHING, idle: NOTHING, restored, settings };
+    const snapshot = { catalog, docs, fleet, demanded: NOTHING, idle: NOTHING, use: NO_USE, restored, settings };
     // Planned as a leader would and thrown away: what finds no room is not shown as if it were about to start.
     const now = { mono: clock.mono(), wall: clock.wall() };
     return { snapshot, unplaced: planPass(snapshot, NO_MEMORY, now, mintForShow()).unplaced };

@@ -73,6 +73,7 @@ const snapshot = (facts: Partial<ClusterSnapshot> = {}): ClusterSnapshot => ({
   models: [],
   memory: [],
   unplaced: new Map(),
+  use: new Map(),
   restored: false,
   ...facts,
 });
@@ -276,8 +277,8 @@ test("an explanation tells for each profile and node whether it fits, in words a
     { nodeId: "a", verdict: { kind: "fits", gpuUuids: ["g1"], perGpuMib: 5 } } as const,
     { nodeId: "b", verdict: { kind: "cores", needed: 8, free: 2 } } as const,
   ];
-  const view = placementView("m", [{ profile, nodes }], [seen("a"), seen("b")]);
-  assert.equal(view.fits, true);
+  const view = placementView("m", { profiles: [{ profile, nodes }], notes: ["parked"] }, [seen("a"), seen("b")]);
+  assert.deepEqual([view.fits, view.notes], [true, ["parked"]]);
   assert.deepEqual(view.profiles[0]?.nodes, [
     { node: "name-of-a", fits: true, why: null, reason: { kind: "fits", gpuUuids: ["g1"], perGpuMib: 5 } },
     {

@@ -9,7 +9,7 @@ import type {
 } from "../../contract/control-api.ts";
 import type { Model } from "../../contract/catalog.ts";
 import type { ModelDoc, ReplicaDoc } from "../../contract/fleet.ts";
-import type { ProfileExplanation } from "../../decide/placement/place-replica.ts";
+import type { ModelExplanation } from "../../decide/reconcile/explain-model.ts";
 import { restartState } from "../../decide/reconcile/judge-restart.ts";
 import { failedInRow } from "../../decide/reconcile/model-failures.ts";
 import { byModel, runningOf, wantedCount } from "../../decide/reconcile/model-counts.ts";
@@ -81,7 +81,7 @@ export function gpuViews({ nodes, replicas }: ClusterSnapshot): GpuAnswer[] {
   );
 }
 
-export function replicaViews({ catalog, nodes, replicas }: ClusterSnapshot): ReplicaAnswer[] {
+export function replicaViews({ catalog, nodes, replicas, use }: ClusterSnapshot): ReplicaAnswer[] {
   const names = new Map(nodes.map(({ doc }) => [doc.id, doc.name]));
   return replicas.map((replica) => ({
     id: replica.id,
@@ -95,6 +95,7 @@ export function replicaViews({ catalog, nodes, replicas }: ClusterSnapshot): Rep
     restart: restartState(replica),
     restart_why: replica.restart?.state === "queued" ? replica.restart.why : null,
     replaces: replica.replaces?.id ?? null,
+    idle_s: seconds(use.get(replica.id)?.idleMs ?? null),
     created: replica.createdAt,
     ready: replica.readyAt,
     why: replica.reason ?? replica.failure?.message ?? null,
@@ -184,7 +185,7 @@ const removedModel = (name: string, replicas: readonly ReplicaDoc[]): ModelAnswe
 
 export function placementView(
   model: string,
-  profiles: readonly ProfileExplanation[],
+  { profiles, notes }: ModelExplanation,
   nodes: readonly SeenNode[],
 ): PlacementAnswer {
   const names = new Map(nodes.map(({ doc }) => [doc.id, doc.name]));
@@ -197,7 +198,12 @@ export function placementView(
       reason: { ...verdict },
     })),
   }));
-  return { model, fits: shown.some((profile) => profile.nodes.some(({ fits }) => fits)), profiles: shown };
+  return {
+    model,
+    fits: shown.some((profile) => profile.nodes.some(({ fits }) => fits)),
+    profiles: shown,
+    notes: [...notes],
+  };
 }
 
 export function statusParts(snapshot: ClusterSnapshot): Pick<StatusView, "nodes" | "gpus" | "replicas" | "troubles"> {

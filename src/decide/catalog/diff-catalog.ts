@@ -18,6 +18,7 @@ const FIELDS: readonly ModelField[] = [
   "priority",
   "replicas",
   "idleStopMs",
+  "autoscale",
   "slotsPerReplica",
   "rollout",
   "profiles",

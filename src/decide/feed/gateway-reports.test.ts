@@ -72,6 +72,44 @@ for (const { name, idle, expect } of rows)
   test(`a draining replica where ${name} is ${expect.length > 0 ? "" : "not "}idle [80.C16 40.C2]`, () =>
     assert.deepEqual(idle, expect));
 
+const useOf = (
+  gateways: Readonly<Record<string, GatewayReport | null>>,
+  over: { now?: number; termAgeMs?: number; left?: readonly string[] } = {},
+): { readonly inFlight: number; readonly idleMs: number | null } | undefined => {
+  const { now = 1_000, termAgeMs = OLD_TERM, left = [] } = over;
+  const reports = new GatewayReports(RULES);
+  for (const [id, said] of Object.entries(gateways)) {
+    reports.connected(id, null);
+    if (said !== null) reports.reported(id, said, asMono(0));
+  }
+  for (const id of left) reports.left(id, "broken", asMono(now));
+  return reports.use(LEAD, termAgeMs, asMono(now)).get("r1");
+};
+const using = (inFlight: number, idleMs: number | null, part: Partial<GatewayReport> = {}): GatewayReport =>
+  report({ used: { r1: { inFlight, idleMs } }, ...part });
+const uses: readonly (readonly [name: string, found: ReturnType<typeof useOf>, expect: ReturnType<typeof useOf>])[] = [
+  [
+    "the shortest of what gateways say",
+    useOf({ a: using(0, 9_000), b: using(0, 4_000) }),
+    { inFlight: 0, idleMs: 4_000 },
+  ],
+  ["none while one has calls", useOf({ a: using(0, 9_000), b: using(2, 4_000) }), { inFlight: 2, idleMs: 0 }],
+  [
+    "as long as a gateway is up that never asked",
+    useOf({ a: using(0, 9e6), b: using(0, null) }),
+    { inFlight: 0, idleMs: 60_000 },
+  ],
+  ["unknown where one does not name it", useOf({ a: using(0, 9_000), b: report() }), undefined],
+  ["unknown where one has not reported", useOf({ a: using(0, 9_000), b: null }), undefined],
+  ["unknown where one has fallen silent", useOf({ a: using(0, 9_000) }, { now: RULES.freshMs }), undefined],
+  ["unknown where one left without a word", useOf({ a: using(0, 9_000), b: report() }, { left: ["b"] }), undefined],
+  ["unknown where one goes by another word", useOf({ a: using(0, 9_000, { have: null }) }), undefined],
+  ["unknown when the term has just begun", useOf({ a: using(0, 9_000) }, { termAgeMs: RULES.gatherMs - 1 }), undefined],
+  ["unknown without a gateway", useOf({}), undefined],
+];
+for (const [name, found, expect] of uses)
+  test(`for how long a replica has been idle: ${name} [40.P6]`, () => assert.deepEqual(found, expect));
+
 test("a gateway that said goodbye is no longer asked, one that broke off only after its time", () => {
   const reports = new GatewayReports(RULES);
   for (const id of ["a", "b", "c"]) reports.connected(id, null);

@@ -1,6 +1,7 @@
 import { isSameLead, type Lead } from "../../contract/agent-link.ts";
 import type { GatewayReport } from "../../contract/feed.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
+import { NO_USE, type ReplicaUse } from "../reconcile/snapshot.ts";
 
 /**
  * What all gateways together say of demand and of replicas that drain.
@@ -87,6 +88,34 @@ export class GatewayReports {
       if (all.every((gateway) => this.#hasNone(gateway, replicaId, since, lead, now))) idle.add(replicaId);
     }
     return idle;
+  }
+
+  /**
+   * Of replicas that every gateway names under this term's mark. One that a gateway has not asked since it started has had no request
+   * of it for as long as it is up.
+   */
+  use(lead: Lead, termAgeMs: number, now: MonoMs): ReadonlyMap<string, ReplicaUse> {
+    const reports: GatewayReport[] = [];
+    for (const gateway of this.#gateways.values()) {
+      const { report, leftAt } = gateway;
+      if (report === null || leftAt !== null || !this.#isFresh(gateway, now)) return NO_USE;
+      if (report.have === null || !isSameLead(report.have, lead)) return NO_USE;
+      reports.push(report);
+    }
+    const [first, ...others] = reports;
+    if (first === undefined || termAgeMs < this.#rules.gatherMs) return NO_USE;
+    const use = new Map<string, ReplicaUse>();
+    for (const id of Object.keys(first.used)) {
+      if (!others.every(({ used }) => Object.hasOwn(used, id))) continue;
+      let [inFlight, idleMs] = [0, Infinity];
+      for (const { used, upForMs } of reports) {
+        const its = used[id]!;
+        inFlight += its.inFlight;
+        idleMs = Math.min(idleMs, its.inFlight > 0 ? 0 : (its.idleMs ?? upForMs));
+      }
+      use.set(id, { inFlight, idleMs });
+    }
+    return use;
   }
 
   #hasNone(gateway: Gateway, replicaId: string, since: number, lead: Lead, now: MonoMs): boolean {

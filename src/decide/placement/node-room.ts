@@ -24,6 +24,7 @@ export interface PlacementNode {
 
 /** One shard's claim on its node, from its placement until it is seen gone. */
 export interface Holding {
+  readonly replicaId: string;
   readonly model: string;
   readonly nodeId: string;
   readonly gpuUuids: readonly string[];

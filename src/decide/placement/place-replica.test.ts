@@ -37,6 +37,7 @@ const aHolding = (nodeId: string, part: Partial<Holding> = {}): Holding => ({
   settled: true,
   gpuUsedMib: null,
   hostUsedMib: null,
+  replicaId: "r",
   leaves: false,
   ...part,
 });

@@ -41,7 +41,7 @@ export interface NoRoom {
 
 export function placeReplica(fleet: FleetRoom, wish: PlacementWish): PlacementOutcome {
   for (const profile of wish.model.profiles) {
-    const need = shardNeed(fleet, wish, profile);
+    const need = shardNeed(fleet.cardsKeys, wish, profile);
     const fits =
       wish.model.multiNode === null ? oneNode(fleet, need) : sameFabric(fleet, need, wish.model.multiNode.nodes);
     if (fits === undefined) continue;
@@ -91,7 +91,7 @@ interface Verdict {
 }
 
 function examine(fleet: FleetRoom, wish: PlacementWish, profile: Profile): readonly Verdict[] {
-  const need = shardNeed(fleet, wish, profile);
+  const need = shardNeed(fleet.cardsKeys, wish, profile);
   const verdicts = fleet.rooms.map((room) => ({ room, fit: fitOn(room, need) }));
   const { multiNode } = wish.model;
   if (multiNode === null) return verdicts;
@@ -119,7 +119,8 @@ function countExclusions(fleet: FleetRoom, wish: PlacementWish): NoRoom {
   return { nodes, firsts };
 }
 
-function shardNeed({ cardsKeys }: FleetRoom, wish: PlacementWish, profile: Profile): ShardNeed {
+/** `cardsKeys`: of the rooms that it is to be compared with. */
+export function shardNeed(cardsKeys: FleetRoom["cardsKeys"], wish: PlacementWish, profile: Profile): ShardNeed {
   const { nodes } = wish.model;
   const { gpu } = profile;
   const classes = (gpu?.classes ?? []).map((gpuClass) => ({ gpuClass, truth: wish.truth(profile, gpuClass) }));

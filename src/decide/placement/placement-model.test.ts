@@ -212,6 +212,7 @@ const holdingOf = (wish: PlacementWish, profile: Profile, shard: PlacedShard): H
   settled: false,
   gpuUsedMib: null,
   hostUsedMib: null,
+  replicaId: "r",
   leaves: false,
 });
 

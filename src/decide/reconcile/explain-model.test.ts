@@ -19,7 +19,7 @@ test("the same view that places explains: per profile and node, what fits and el
   world.report("b", [aShard(other)]);
   const explained = explainModel(world.snapshot(), "chat", now)!;
   assert.deepEqual(
-    explained.map(({ profile, nodes }) => [profile.hash, nodes]),
+    explained.profiles.map(({ profile, nodes }) => [profile.hash, nodes]),
     [
       [
         "big",

@@ -4,6 +4,7 @@ import { observe } from "./observe.ts";
 import { PassDraft } from "./pass-draft.ts";
 import { wishFor } from "./placing.ts";
 import { NO_MEMORY, type PassMint, type PassSnapshot, type PassTime } from "./snapshot.ts";
+import { whyWithheld } from "./why-withheld.ts";
 
 const NO_MINT: PassMint = {
   replicaId: () => {
@@ -14,14 +15,17 @@ const NO_MINT: PassMint = {
   },
 };
 
+export interface ModelExplanation {
+  readonly profiles: readonly ProfileExplanation[];
+  /** What else keeps it from being started, in words. */
+  readonly notes: readonly string[];
+}
+
 /** Where one more replica of the model would fit, and for each other node why not. Undefined: the catalog has no such model. */
-export function explainModel(
-  snapshot: PassSnapshot,
-  name: string,
-  now: PassTime,
-): readonly ProfileExplanation[] | undefined {
+export function explainModel(snapshot: PassSnapshot, name: string, now: PassTime): ModelExplanation | undefined {
   const model = snapshot.catalog.models.get(name);
   if (model === undefined) return undefined;
   const draft = new PassDraft(snapshot, NO_MEMORY, now, NO_MINT);
-  return explainPlacement(roomOf(draft, observe(snapshot.fleet)), wishFor(draft, model));
+  const profiles = explainPlacement(roomOf(draft, observe(snapshot.fleet)), wishFor(draft, model));
+  return { profiles, notes: whyWithheld(draft, model) };
 }

@@ -9,12 +9,8 @@ import { memoryDocId } from "./snapshot.ts";
 
 const NOBODY: ReadonlySet<string> = new Set();
 
-/**
- * What is free, after all that the store's replicas hold and all that runs without the store's knowledge. `without` are taken for gone.
- * A replica that waits for the room of others holds it beside them: until they are gone the room counts twice, and goes to nobody else.
- */
-export function roomOf(draft: PassDraft, observed: Observed, without: ReadonlySet<string> = NOBODY): FleetRoom {
-  const { docs, fleet } = draft.snapshot;
+/** What is held on each node. `without` are taken for gone. */
+export function holdingsOf(draft: PassDraft, observed: Observed, without: ReadonlySet<string> = NOBODY): Holding[] {
   const holdings: Holding[] = [];
   for (const doc of draft.replicas())
     if (!isGone(doc)) pushHoldings(draft, doc, observed, without.has(doc.id), holdings);
@@ -22,11 +18,18 @@ export function roomOf(draft: PassDraft, observed: Observed, without: ReadonlySe
     if (draft.replica(id) !== undefined) continue;
     for (const { nodeId, shard } of shards) if (!isGone(shard)) holdings.push(ofUnknown(draft, nodeId, shard));
   }
-  return fleetRoom(
-    [...docs.nodes.values()].map((doc) => placementNode(doc, fleet.nodes.get(doc.id))),
-    holdings,
-  );
+  return holdings;
 }
+
+/**
+ * What is free, after all that the store's replicas hold and all that runs without the store's knowledge. `without` are taken for gone.
+ * A replica that waits for the room of others holds it beside them: until they are gone the room counts twice, and goes to nobody else.
+ */
+export const roomOf = (draft: PassDraft, observed: Observed, without?: ReadonlySet<string>): FleetRoom =>
+  fleetRoom(nodesOf(draft), holdingsOf(draft, observed, without));
+
+export const nodesOf = ({ snapshot: { docs, fleet } }: PassDraft): PlacementNode[] =>
+  [...docs.nodes.values()].map((doc) => placementNode(doc, fleet.nodes.get(doc.id)));
 
 const placementNode = ({ id, cordoned }: NodeDoc, status: NodeStatus | undefined): PlacementNode => ({
   nodeId: id,
@@ -50,6 +53,7 @@ function pushHoldings(
     if (shard !== null && isGone(shard)) continue;
     const ready = shard?.state === "ready" || shard?.state === "draining";
     holdings.push({
+      replicaId: doc.id,
       model: doc.model,
       nodeId,
       gpuUuids,
@@ -79,6 +83,7 @@ function ofUnknown(draft: PassDraft, nodeId: string, shard: ShardReport): Holdin
   const model = draft.snapshot.catalog.models.get(shard.model);
   const profile = model?.profiles.find(({ hash }) => hash === shard.profileHash);
   return {
+    replicaId: shard.replicaId,
     model: shard.model,
     nodeId,
     gpuUuids: shard.gpuUuids,

@@ -70,6 +70,8 @@ export function noteModels(draft: PassDraft, models: ByModel, observed: Observed
     if (doc.demandedAt === null && demanded.has(name) && model.replicas.min === 0)
       doc = { ...doc, demandedAt: draft.today };
     if (doc.failuresInRow > 0 && hasStable(draft, doc, models.get(name) ?? [], observed)) doc = clearFailures(doc);
+    if ((doc.displacedBy ?? null) !== null && (models.get(name) ?? []).some(({ state }) => state === "ready"))
+      doc = { ...doc, displacedBy: null };
     if (before.parked !== null && doc.parked === null)
       draft.event("modelReleased", { model: name }, "its profiles changed");
     if (doc !== before) draft.writeModel(doc);

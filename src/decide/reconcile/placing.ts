@@ -3,6 +3,7 @@ import type { ReplicaDoc } from "../../contract/fleet.ts";
 import { describeExclusion } from "../placement/describe-exclusion.ts";
 import type { FleetRoom } from "../placement/fleet-room.ts";
 import type { MemoryTruth } from "../placement/memory-need.ts";
+import type { Holding, PlacementNode } from "../placement/node-room.ts";
 import {
   explainPlacement,
   type NoRoom,
@@ -12,7 +13,7 @@ import {
   type PlacementWish,
 } from "../placement/place-replica.ts";
 import { sendStart } from "./commands.ts";
-import { roomOf } from "./holdings.ts";
+import { holdingsOf, nodesOf, roomOf } from "./holdings.ts";
 import type { Observed } from "./observe.ts";
 import { aboutReplica, type PassDraft, PLACING } from "./pass-draft.ts";
 import { freeRendezvousPort } from "./rendezvous-port.ts";
@@ -38,6 +39,15 @@ export class PassRoom {
   /** As it would be with these replicas gone; what is placed there is seen by `now` after `renew`. */
   without(replicaIds: ReadonlySet<string>): FleetRoom {
     return roomOf(this.#draft, this.#observed, replicaIds);
+  }
+
+  nodes(): readonly PlacementNode[] {
+    return nodesOf(this.#draft);
+  }
+
+  /** By node, with all that this pass has placed. */
+  holdings(): ReadonlyMap<string, readonly Holding[]> {
+    return Map.groupBy(holdingsOf(this.#draft, this.#observed), ({ nodeId }) => nodeId);
   }
 
   renew(): void {

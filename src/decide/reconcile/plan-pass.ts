@@ -1,5 +1,8 @@
 import type { Model } from "../../contract/catalog.ts";
 import type { ReplicaDoc } from "../../contract/fleet.ts";
+import { autoscale } from "./autoscale.ts";
+import { stopIdle } from "./idle-stop.ts";
+import { RoomMaker } from "./make-room.ts";
 import { noteMemory } from "./memory-truth.ts";
 import {
   type ByModel,
@@ -49,12 +52,14 @@ export function planPass(snapshot: PassSnapshot, before: PassMemory, now: PassTi
   const models = byModel(draft.replicas());
   noteModels(draft, models, observed);
   dropEnded(draft, models);
-  stopSurplus(draft, models);
-  dropFigures(draft, models);
   const room = new PassRoom(draft, observed);
   const mayPlace = !snapshot.fleet.settling && !draft.isHeld;
   const unplaced = mayPlace ? placeMissing(draft, models, observed, room) : [];
   if (mayPlace) beginRestarts(draft, room);
+  autoscale(draft, models);
+  stopIdle(draft, models, observed);
+  stopSurplus(draft, models);
+  dropFigures(draft, models);
   return {
     writes: draft.writes(),
     commands: draft.commands,
@@ -95,11 +100,13 @@ function placeMissing(
   }
   if (missing.length === 0 && late.length === 0) return [];
   for (const doc of late) moveUnacknowledged(draft, room, doc);
+  const maker = new RoomMaker(draft, room, observed);
   const unplaced: PlacementRefusal[] = [];
   for (const { model, count } of missing) {
     for (let placed = 0; placed < count; placed++) {
       const refusal = placeOne(draft, room.now, model);
       if (refusal === null) continue;
+      if (runningOf(models.get(model.name) ?? []).length + placed === 0 && maker.makeFor(model)) continue;
       unplaced.push({ model: model.name, ...refusal });
       if (draft.isNews(`unplaced ${model.name}`)) draft.event("modelUnplaced", { model: model.name }, refusal.why);
       break;

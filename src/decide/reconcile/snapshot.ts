@@ -24,6 +24,8 @@ export interface PassSettings {
   readonly commandLifeMs: number;
   /** Between the first sight of a reason to stop something and the stop. */
   readonly confirmMs: number;
+  /** A replica that has served for less is not displaced by another model. */
+  readonly minRunMs: number;
   /** The longest time that a draining replica's requests are waited for. */
   readonly drainGraceMs: number;
   readonly startStallMs: number;
@@ -41,10 +43,19 @@ export const PASS_DEFAULTS: PassSettings = {
   resendMs: 5_000,
   commandLifeMs: 15_000,
   confirmMs: 1_000,
+  minRunMs: 300_000,
   drainGraceMs: 300_000,
   startStallMs: 600_000,
   stopGraceMs: 30_000,
 };
+
+/** Of one replica, by what every gateway says. */
+export interface ReplicaUse {
+  readonly inFlight: number;
+  /** For how long it has had no request, at least; null: a gateway does not know. */
+  readonly idleMs: number | null;
+}
+export const NO_USE: ReadonlyMap<string, ReplicaUse> = new Map();
 
 export interface StoredDocs {
   readonly nodes: ReadonlyMap<string, NodeDoc>;
@@ -63,6 +74,8 @@ export interface PassSnapshot {
   readonly demanded: ReadonlySet<string>;
   /** Draining replicas on which every gateway is known to have no request left. */
   readonly idle: ReadonlySet<string>;
+  /** What all gateways together know of the use of replicas; one that is not here is unknown. */
+  readonly use: ReadonlyMap<string, ReplicaUse>;
   /**
    * Agents knew of a higher epoch than the store: it is an old copy, and engines that it does not know are nobody's mistake.
    * Until an operator confirms, nothing is stopped.

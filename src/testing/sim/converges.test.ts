@@ -25,8 +25,9 @@ const sized = (name: string, copies: number, count: number, memoryGib: number, v
 const MODELS: readonly Model[] = [
   sized("small", 3, 1, 30),
   sized("half", 2, 1, 70),
-  sized("pair", 1, 2, 100),
+  { ...sized("pair", 1, 2, 100), priority: 60 },
   aModel("wide", {
+    priority: 70,
     replicas: { min: 1, max: 1 },
     profiles: [aProfile("wide-1", { gpu: gpu(1, 90), diskMib: 1 })],
     multiNode: { nodes: 2, fabric: "same" },

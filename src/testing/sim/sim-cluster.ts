@@ -16,6 +16,7 @@ import { SimStore } from "./sim-store.ts";
 
 const LEASE_MS = 10_000;
 const DRAIN_MS = 20_000;
+const MIN_RUN_MS = 30_000;
 
 export interface ClusterShape {
   readonly seed: number;
@@ -35,7 +36,7 @@ export class SimCluster {
   readonly controls: readonly SimControl[];
   readonly faults: EngineFaults = { ...NO_FAULTS };
   readonly demanded = new Set<string>();
-  readonly settings: PassSettings = { ...PASS_DEFAULTS, drainGraceMs: DRAIN_MS };
+  readonly settings: PassSettings = { ...PASS_DEFAULTS, drainGraceMs: DRAIN_MS, minRunMs: MIN_RUN_MS };
   catalog: Catalog;
   restored = false;
   declare lastPlan: PassPlan | null;

@@ -4,6 +4,7 @@ import { NodeWatch, WATCH_DEFAULTS } from "../../decide/fleet/node-watch.ts";
 import { planPass } from "../../decide/reconcile/plan-pass.ts";
 import {
   NO_MEMORY,
+  NO_USE,
   type PassMemory,
   type PassMint,
   type PassPlan,
@@ -109,6 +110,7 @@ export class SimControl {
       fleet: watch.judge(store.docs.nodes.values(), clock.mono()),
       demanded,
       idle: new Set(),
+      use: NO_USE,
       restored: restored(),
       settings,
     };

@@ -1,0 +1,204 @@
+import type { Model, Profile } from "../../contract/catalog.ts";
+import type { ReplicaDoc } from "../../contract/fleet.ts";
+import { fitOn } from "../placement/node-fit.ts";
+import { type Holding, nodeRoom, type NodeRoom } from "../placement/node-room.ts";
+import { placeReplica, shardNeed } from "../placement/place-replica.ts";
+import { isIdleReplica, noteIdle, readyForMs } from "./idle-stop.ts";
+import type { Observed } from "./observe.ts";
+import type { PassDraft } from "./pass-draft.ts";
+import { addReplica, type PassRoom, wishFor } from "./placing.ts";
+import { stopReplica } from "./replica-life.ts";
+import { isHeard } from "./restart-queue.ts";
+
+/** Models that one pass makes room for: each costs a look at every node. */
+const MADE_MAX = 4;
+/** Of a node's replicas, those that are thought of as making room. */
+const VICTIMS_MAX = 32;
+
+/**
+ * Room for a model that has no replica and fits nowhere: idle replicas make it, and those of lower priority.
+ *
+ * Invariants:
+ *   M1. Only a strictly lower priority is displaced, and only after `minRunMs` of service; so of two models none displaces the other in
+ *       turn, and however many there are each displacement leaves the higher one placed.
+ *   M2. A model that was displaced displaces nobody before it has served again: one move never causes the next.
+ *   M3. The replica that is to have the room is written down with the end of those that have it, and waits for it.
+ *   M4. Only known idleness counts as idle.
+ */
+export class RoomMaker {
+  readonly #draft: PassDraft;
+  readonly #room: PassRoom;
+  readonly #observed: Observed;
+  #made = 0;
+
+  constructor(draft: PassDraft, room: PassRoom, observed: Observed) {
+    this.#draft = draft;
+    this.#room = room;
+    this.#observed = observed;
+  }
+
+  /** Whether a replica of the model was placed in the room of others. */
+  makeFor(model: Model): boolean {
+    const draft = this.#draft;
+    if (this.#made >= MADE_MAX || !draft.mayStop) return false;
+    const victims = this.#victims(model);
+    if (victims.size === 0) return false;
+    this.#made += 1;
+    const chosen = this.#cheapest(model, victims);
+    if (chosen === null || !draft.confirmed(`room for ${model.name}`)) return false;
+    const ids = new Set(chosen.map(({ doc }) => doc.id));
+    const placed = placeReplica(this.#room.without(ids), wishFor(draft, model));
+    if (placed.kind === "noRoom") return false;
+    const heir = addReplica(draft, model, placed, { replaces: null, waitsFor: [...ids] });
+    for (const victim of chosen) this.#end(victim, model, heir);
+    this.#room.renew();
+    return true;
+  }
+
+  #end({ doc, isIdle }: Victim, model: Model, heir: ReplicaDoc): void {
+    const draft = this.#draft;
+    const its = draft.snapshot.catalog.models.get(doc.model);
+    if (isIdle && its !== undefined) noteIdle(draft, its);
+    else draft.writeModel({ ...draft.model(doc.model), displacedBy: model.name });
+    const priorities = `priority ${model.priority} over ${its?.priority ?? "none"}`;
+    const why = isIdle
+      ? `idle; its room goes to ${heir.id} of ${model.name}`
+      : `displaced by ${heir.id} of ${model.name} (${priorities})`;
+    draft.event(
+      "replicaDisplaced",
+      { model: doc.model, replicaId: doc.id, nodeId: doc.shards[0]?.nodeId ?? null },
+      why,
+    );
+    stopReplica(draft, draft.replica(doc.id) ?? doc, why);
+  }
+
+  /** Who may have to go for the model, by node, the cheapest first. */
+  #victims(model: Model): ReadonlyMap<string, readonly Victim[]> {
+    const draft = this.#draft;
+    const { catalog, use, demanded, settings } = draft.snapshot;
+    const mayDisplace = (draft.model(model.name).displacedBy ?? null) === null;
+    const byNode = new Map<string, Victim[]>();
+    for (const doc of draft.replicas()) {
+      if (doc.state !== "ready" || doc.desired !== "run" || doc.model === model.name || !isHeard(draft, doc)) continue;
+      if ((doc.restart?.state ?? "refused") !== "refused" || (doc.replaces ?? null) !== null) continue;
+      const its = catalog.models.get(doc.model);
+      if (its === undefined) continue;
+      const mayIdle = its.replicas.min === 0 && !demanded.has(its.name);
+      const isIdle = mayIdle && isIdleReplica(draft, its, doc, this.#observed);
+      const isLower =
+        mayDisplace && its.priority < model.priority && readyForMs(doc, this.#observed) >= settings.minRunMs;
+      if (!isIdle && !isLower) continue;
+      const known = use.get(doc.id);
+      const victim = {
+        doc,
+        isIdle,
+        priority: its.priority,
+        idleMs: known?.idleMs ?? 0,
+        inFlight: known?.inFlight ?? Number.MAX_SAFE_INTEGER,
+      };
+      for (const nodeId of new Set(doc.shards.map((shard) => shard.nodeId)))
+        byNode.set(nodeId, [...(byNode.get(nodeId) ?? []), victim]);
+    }
+    for (const [nodeId, its] of byNode) byNode.set(nodeId, its.toSorted(byCost).slice(0, VICTIMS_MAX));
+    return byNode;
+  }
+
+  /** The smallest set whose end gives the model a place, of the profile that is tried first; null: there is none. */
+  #cheapest(model: Model, victims: ReadonlyMap<string, readonly Victim[]>): readonly Victim[] | null {
+    const holdings = this.#room.holdings();
+    for (const profile of model.profiles) {
+      const sets: NodeSet[] = [];
+      for (const node of this.#room.nodes()) {
+        const its = victims.get(node.nodeId) ?? [];
+        if (its.length === 0 && model.multiNode === null) continue;
+        const roomWithout = (gone: readonly Victim[]): NodeRoom =>
+          nodeRoom(node, leaving(holdings.get(node.nodeId) ?? [], gone));
+        const set = smallestSet(its, (gone) => this.#fits(roomWithout(gone), model, profile));
+        if (set !== null && (set.length > 0 || model.multiNode !== null))
+          sets.push({ victims: set, nodeId: node.nodeId, fabric: node.report?.fabric ?? null });
+      }
+      const best =
+        model.multiNode === null ? sets.toSorted(compareSets)[0]?.victims : ofOneFabric(sets, model.multiNode.nodes);
+      if (best !== undefined && best.length > 0) return best;
+    }
+    return null;
+  }
+
+  #fits(room: NodeRoom, model: Model, profile: Profile): boolean {
+    const need = shardNeed(new Map(), wishFor(this.#draft, model), profile);
+    return fitOn(room, need).kind === "fits";
+  }
+}
+
+interface Victim {
+  readonly doc: ReplicaDoc;
+  readonly isIdle: boolean;
+  readonly priority: number;
+  readonly idleMs: number;
+  readonly inFlight: number;
+}
+
+interface NodeSet {
+  readonly victims: readonly Victim[];
+  readonly nodeId: string;
+  readonly fabric: string | null;
+}
+
+/** Idle ones, then the lowest priority, then who has been idle longest, then who has the least to do. */
+const byCost = (a: Victim, b: Victim): number =>
+  Number(b.isIdle) - Number(a.isIdle) ||
+  a.priority - b.priority ||
+  b.idleMs - a.idleMs ||
+  a.inFlight - b.inFlight ||
+  (a.doc.id < b.doc.id ? -1 : 1);
+
+/** As few as will do, and of these the cheapest; null where not even all of them do. */
+function smallestSet(victims: readonly Victim[], fits: (gone: readonly Victim[]) => boolean): readonly Victim[] | null {
+  if (fits([])) return [];
+  const single = victims.find((victim) => fits([victim]));
+  if (single !== undefined) return [single];
+  let set: readonly Victim[] = [];
+  for (const victim of victims) {
+    set = [...set, victim];
+    if (fits(set)) break;
+  }
+  if (!fits(set)) return null;
+  // What was taken before the one that made the difference may not have been needed: the dearest goes first.
+  for (const victim of set.toReversed()) {
+    const without = set.filter((other) => other !== victim);
+    if (fits(without)) set = without;
+  }
+  return set;
+}
+
+const compareSets = (a: NodeSet, b: NodeSet): number => {
+  const [x, y] = [a.victims, b.victims];
+  const highest = (set: readonly Victim[]): number => Math.max(...set.map(({ priority }) => priority));
+  const busy = (set: readonly Victim[]): number => set.filter(({ isIdle }) => !isIdle).length;
+  return (
+    x.length - y.length ||
+    busy(x) - busy(y) ||
+    highest(x) - highest(y) ||
+    byCost(x[0]!, y[0]!) ||
+    (a.nodeId < b.nodeId ? -1 : 1)
+  );
+};
+
+/** For a replica on several nodes: of each fabric the nodes that cost least. */
+function ofOneFabric(sets: readonly NodeSet[], nodes: number): readonly Victim[] | undefined {
+  let best: readonly Victim[] | undefined;
+  for (const [fabric, its] of Map.groupBy(sets, (set) => set.fabric)) {
+    if (fabric === null || its.length < nodes) continue;
+    const cheapest = its.toSorted((a, b) => a.victims.length - b.victims.length || (a.nodeId < b.nodeId ? -1 : 1));
+    const union = new Map(
+      cheapest.slice(0, nodes).flatMap(({ victims }) => victims.map((each) => [each.doc.id, each])),
+    );
+    if (best === undefined || union.size < best.length) best = [...union.values()];
+  }
+  return best;
+}
+
+const leaving = (holdings: readonly Holding[], gone: readonly Victim[]): readonly Holding[] => {
+  const ids = new Set(gone.map(({ doc }) => doc.id));
+  return holdings.map((holding) => (ids.has(holding.replicaId) ? { ...holding, leaves: true } : holding));
+};

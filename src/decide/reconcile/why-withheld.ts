@@ -1,0 +1,52 @@
+import type { Model } from "../../contract/catalog.ts";
+import { startEvidence, runningOf } from "./model-counts.ts";
+import { startsAllowed } from "./model-failures.ts";
+import { readyForMs } from "./idle-stop.ts";
+import { type Observed, observe } from "./observe.ts";
+import type { PassDraft } from "./pass-draft.ts";
+
+const TOLD_MAX = 10;
+const seconds = (ms: number): string => `${Math.floor(ms / 1_000)} s`;
+
+/** What keeps a model from being started though a node may have room, and what keeps others from making room for it, in words. */
+export function whyWithheld(draft: PassDraft, model: Model): readonly string[] {
+  const { settings, fleet } = draft.snapshot;
+  const doc = draft.model(model.name);
+  const its = [...draft.replicas()].filter((replica) => replica.model === model.name);
+  const running = runningOf(its);
+  const told: string[] = [];
+  if (fleet.settling) told.push("agents that the store knows have not all reported yet: nothing is started before");
+  const evidence = startEvidence(model, doc, running);
+  if (doc.parked !== null) told.push(`the model is parked: ${doc.parked.why}; \`ctl retry ${model.name}\` lifts that`);
+  else if (doc.failuresInRow > 0 && doc.backoffMs !== null)
+    told.push(
+      `it failed ${doc.failuresInRow} times in a row of ${settings.parkAfter}: the next start waits ${seconds(doc.backoffMs)}`,
+    );
+  else if (startsAllowed(doc, evidence, settings) <= 0)
+    told.push(
+      `${evidence.starting} replicas start that have not shown yet that it can, of ${settings.unprovenStartsMax} allowed`,
+    );
+  if ((doc.displacedBy ?? null) !== null)
+    told.push(`${doc.displacedBy} took its room: it displaces nobody before it has served again`);
+  if (running.length === 0) told.push(...whyNotDisplaced(draft, model, observe(fleet)));
+  return told;
+}
+
+function whyNotDisplaced(draft: PassDraft, model: Model, observed: Observed): readonly string[] {
+  const { catalog, docs, settings } = draft.snapshot;
+  const told: string[] = [];
+  for (const doc of draft.replicas()) {
+    if (doc.model === model.name || doc.desired !== "run" || told.length >= TOLD_MAX) continue;
+    const nodeId = doc.shards[0]?.nodeId ?? "";
+    const who = `${docs.nodes.get(nodeId)?.name ?? nodeId}: ${doc.id} of ${doc.model}`;
+    const priority = catalog.models.get(doc.model)?.priority ?? 0;
+    const readyMs = readyForMs(doc, observed);
+    const held = doc.waitsFor ?? [];
+    if (held.length > 0) told.push(`${who} is to have the room of ${held.join(", ")}`);
+    else if (priority >= model.priority)
+      told.push(`${who} stays: priority ${priority} is not lower than ${model.priority}`);
+    else if (readyMs < settings.minRunMs)
+      told.push(`${who} stays: it has served ${seconds(readyMs)} of ${seconds(settings.minRunMs)} (min_run_s)`);
+  }
+  return told;
+}
