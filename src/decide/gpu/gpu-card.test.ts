@@ -163,8 +163,8 @@ const rows: readonly Row[] = [
     after: () => new Watched().looks(xid(), xid(62), ...times(5, xid())),
   },
   {
-    name: "a reset is over when newer exporters have told no code for long enough [30.U1]",
-    says: "good",
+    name: "a code to reset for that is merely no longer told has not gone, for however long: an exporter that starts anew tells none [30.U1]",
+    says: "faulted: xid",
     after: () => new Watched().looks({}, xid(62), ...times(5, {})),
   },
   {

@@ -91,14 +91,14 @@ function heatFault(told: readonly Told[], now: number): boolean {
 }
 
 /** The samples at which a code of a severe kind comes. */
-function incidents(told: readonly Told[]): { readonly place: number; readonly isolates: boolean }[] {
+function incidents(told: readonly Told[]): number[] {
   return told.flatMap(({ xids }, place) => {
     if (xids === null || place === 0) return [];
     const came = xids.filter((code) => !stoodBefore(told.slice(0, place), code));
     return came
       .map((code) => classOfXid(code, 1, POLICY.xidOverrides))
       .filter((xidClass) => xidClass === "drain" || xidClass === "isolate")
-      .map((xidClass) => ({ place, isolates: xidClass === "isolate" }));
+      .map(() => place);
   });
 }
 
@@ -110,22 +110,16 @@ function stoodBefore(before: readonly Told[], code: number): boolean {
 }
 
 function xidFault(told: readonly Told[]): boolean {
-  const all = incidents(told);
-  let open = false;
-  let isolates = false;
-  // A fault that has ended has ended before the next incident: look from one to the next.
-  for (const [index, incident] of all.entries()) {
-    isolates = (open && isolates) || incident.isolates;
-    open = !xidHealed(told.slice(incident.place + 1, all[index + 1]?.place ?? told.length), isolates);
-  }
-  return open;
+  const last = incidents(told).at(-1);
+  // A fault that ended before the last incident has been replaced by it; one that did not has the same end.
+  return last !== undefined && !xidHealed(told.slice(last + 1));
 }
 
-const xidHealed = (after: readonly Told[], isolates: boolean): boolean =>
+const xidHealed = (after: readonly Told[]): boolean =>
   healed(
     after,
     ({ xids }) => xids !== null && xids.length > 0,
-    ({ xids }) => (xids === null ? !isolates : xids.length === 0),
+    ({ xids }) => xids?.length === 0,
   );
 
 function goneFault(history: readonly Seen[], told: readonly Told[], card: string): boolean {

@@ -1,9 +1,9 @@
 /**
  * What an XID says about the card.
  *   `ignore`   the application's fault, or a note: the card is as good as before.
- *   `drain`    the card needs a reset; it returns when fresh samples no longer show the code.
- *   `isolate`  the card is unusable; it returns when the gauge reads 0 again, or an operator says so. That the code is merely no
- *              longer told is not enough: an exporter that starts anew tells no code either.
+ *   `drain`    the card needs a reset.
+ *   `isolate`  the card is unusable. Either returns when the gauge reads 0 again, or an operator says so; that the code is merely no
+ *              longer told is not enough.
  *   `warn`     nobody knows: shown, not acted upon.
  */
 export type XidClass = "ignore" | "drain" | "isolate" | "warn";

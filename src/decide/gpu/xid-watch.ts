@@ -13,6 +13,8 @@ const COMINGS_MAX = 8;
  *   X1. A code is an incident when it comes, not while it stands; what stood at the first look has not come.
  *   X2. The gauge's going over to a harmless code shows nothing about the card.
  *   X3. A series that is missing for less than `clearAfterMs` does not make its code come again.
+ *   X4. A code that is merely no longer told shows nothing either: an exporter that starts anew tells none, and the card has still not
+ *       been reset.
  */
 export class XidWatch {
   /** Null before the first look. */
@@ -32,18 +34,13 @@ export class XidWatch {
     if (xids === null) {
       this.#absentSince ??= now;
       if (now - this.#absentSince >= clearAfterMs) this.#standing.clear();
-      return this.#signOfAbsence();
+      return this.#fault === null ? WELL : SILENT;
     }
     this.#absentSince = null;
     for (const code of xids) if (!this.#standing.has(code)) this.#come(code, now, xidOverrides);
     this.#standing = new Set(xids);
     if (this.#fault === null) return WELL;
     return xids.length === 0 ? WELL : { kind: "bad", detail: `XID ${this.#fault.code}` };
-  }
-
-  #signOfAbsence(): Sign {
-    if (this.#fault === null) return WELL;
-    return this.#fault.class === "isolate" ? SILENT : WELL;
   }
 
   #come(code: number, now: MonoMs, overrides: ReadonlyMap<number, XidClass>): void {
