@@ -68,13 +68,13 @@ test("a cordoned node takes nothing and keeps what it has; why is told with the 
   assert.match(await ctl(world, "cordon", "node-a"), /cordoned node-a/);
   await world.apply(simModel("m"), simModel("n"));
   const models = async (): Promise<string> => ctl(world, "models");
-  await eventually("the reason", models, (out) => /^n +waiting .*cordoned on 1$/m.test(out));
+  await eventually("the reason", models, (out) => /^n +waiting .*it is cordoned \(1 node\)$/m.test(out));
   const explained = placementView.parse((await world.control.ask("GET", "/v1/models/n/placement")).body);
   assert.deepEqual(
     explained.profiles[0]?.nodes.map(({ node, why }) => [node, why]),
     [["node-a", "it is cordoned"]],
   );
-  assert.match(await ctl(world, "status"), /n +fits on no node: cordoned on 1/);
+  assert.match(await ctl(world, "status"), /n +fits on no node: it is cordoned \(1 node\)/);
   assert.match(await ctl(world, "nodes"), /^node-a +ready, cordoned .*zone=a$/m);
   assert.equal((await world.replicas()).length, 1);
   await ctl(world, "uncordon", "node-a");
