@@ -49,6 +49,7 @@ function formatStatus(body: StatusView): string {
       "restored  the store is an old copy, and nothing is stopped until you have looked at what runs:",
       "          yardmaster ctl leader confirm-restored",
     );
+  if (catalog.refused !== null) lines.push(`refused   ${escapeControls(catalog.refused)}`);
   if (catalog.held !== null)
     lines.push(`waiting   ${catalog.held.why}`, `          yardmaster ctl catalog confirm ${catalog.held.token}`);
   const text = lines.map((line) => `${escapeControls(line)}\n`).join("");

@@ -6,12 +6,12 @@ import { test } from "node:test";
 import { systemClock } from "../kernel/clock.ts";
 import { VirtualClock } from "../testing/virtual-clock.ts";
 import { loadConfigFile, parseConfigText } from "./load-config.ts";
-import { ConfigReloader, POLL_MS, QUIET_MS, QUIET_MS_MAX, watchConfig } from "./watch-config.ts";
+import { ConfigReloader, POLL_MS, QUIET_MS, QUIET_MS_MAX, type ReloadPorts, watchConfig } from "./watch-config.ts";
 
 const VALID = (port: number): string => `listen: 127.0.0.1:${port}\nupstreams: []\n`;
 
 /** A file in memory whose every write is a new signature. */
-function scene(initial: string) {
+function scene(initial: string, settle?: ReloadPorts<never>["settle"]) {
   const clock = new VirtualClock();
   const stop = new AbortController();
   const events: string[] = [];
@@ -30,6 +30,7 @@ function scene(initial: string) {
     onInvalid: (problems) => events.push(`invalid ${problems[0]?.path}`),
     digest: first.kind === "valid" ? first.digest : undefined,
     signal: stop.signal,
+    ...(settle === undefined ? {} : { settle }),
   });
   return {
     clock,
@@ -211,4 +212,16 @@ test("a folder of symlinks that is swapped as a whole is seen, as a mounted Conf
   await rename(join(folder, "..data_tmp"), join(folder, "..data"));
   assert.equal(await watching.next(), "valid 2");
   watching.stop();
+});
+
+test("a file whose writer pauses is read when it has come to rest, where a part of it would pass for the whole [80.P10]", async () => {
+  const { clock, events, write } = scene(VALID(1), { quietMs: 2_000, quietMsMax: 20_000 });
+  await clock.advance(5_000);
+  write(VALID(2));
+  await clock.advance(1_200);
+  write(VALID(3));
+  await clock.advance(1_900);
+  assert.deepEqual(events, []);
+  await clock.advance(200);
+  assert.deepEqual(events, ["valid 3"]);
 });

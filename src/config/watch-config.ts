@@ -12,7 +12,8 @@ import type { ConfigProblem } from "./config-problem.ts";
  *
  * Invariants:
  *   C1. One load at a time, and the last one to be applied saw the file as it is now.
- *   C2. Nothing is applied while the file is being written: `QUIET_MS` must pass without a change, or `QUIET_MS_MAX` in all.
+ *   C2. Nothing is applied while the file is being written: `QUIET_MS` must pass without a change, or `QUIET_MS_MAX` in all; more
+ *       where a file of which only a part is there would pass for a whole one (`settle`).
  *   C3. An invalid file changes nothing but `onInvalid`, once per distinct set of mistakes.
  */
 export const QUIET_MS = 200;
@@ -35,8 +36,12 @@ export interface ReloadPorts<V extends Valid> {
   readonly onInvalid: (problems: readonly ConfigProblem[]) => void;
   /** Digest of the configuration that is in force; the same text again is not applied twice. */
   readonly digest: string | undefined;
+  /** After the first reading; absent: `QUIET_MS` and `QUIET_MS_MAX`. */
+  readonly settle?: { readonly quietMs: number; readonly quietMsMax: number };
   readonly signal: AbortSignal;
 }
+
+const QUIET = { quietMs: QUIET_MS, quietMsMax: QUIET_MS_MAX };
 
 export class ConfigReloader<V extends Valid> {
   readonly #ports: ReloadPorts<V>;
@@ -48,6 +53,7 @@ export class ConfigReloader<V extends Valid> {
   #loading = false;
   #again = false;
   #forced = false;
+  #wasRead = false;
 
   constructor(ports: ReloadPorts<V>) {
     this.#ports = ports;
@@ -82,7 +88,8 @@ export class ConfigReloader<V extends Valid> {
     const now = this.#ports.clock.mono();
     this.#changingSince ??= now;
     this.#quiet?.cancel();
-    const waitMs = Math.max(0, Math.min(QUIET_MS, this.#changingSince + QUIET_MS_MAX - now));
+    const { quietMs, quietMsMax } = (this.#wasRead ? this.#ports.settle : undefined) ?? QUIET;
+    const waitMs = Math.max(0, Math.min(quietMs, this.#changingSince + quietMsMax - now));
     this.#quiet = this.#ports.clock.after(waitMs, () => void this.#load());
   }
 
@@ -100,6 +107,7 @@ export class ConfigReloader<V extends Valid> {
       const before = await this.#ports.signature();
       this.#seen = before;
       const loaded = await this.#ports.load();
+      this.#wasRead = true;
       if (this.#ports.signal.aborted) return;
       // Changed while it was read: what was read may be half of it. The change is seen by `#look`, which loads again.
       if ((await this.#ports.signature()) !== before) this.look();

@@ -61,6 +61,8 @@ export const statusView = z.object({
     models: z.number(),
     /** A change of the watched file that waits for a confirmation. */
     held: z.object({ token: z.string(), why: z.string() }).nullable(),
+    /** Why the watched file of the control plane that answers is not in force: mistakes, empty, missing, not saved yet. */
+    refused: words,
   }),
   /** The store is an old copy: nothing is stopped until an operator confirms what runs. */
   restored: z.boolean(),

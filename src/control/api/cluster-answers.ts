@@ -34,6 +34,7 @@ export interface ClusterAnswerPorts {
 const EVENTS_MAX = 1_000;
 const EVENTS_DEFAULT = 100;
 const LOG_LINES_DEFAULT = 100;
+const REFUSAL_CHARS_MAX = 1_000;
 
 const tokenRequest = z.strictObject({
   node: z.string().regex(CONFIG_ID, "use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit"),
@@ -73,6 +74,7 @@ export class ClusterAnswers {
         revision: snapshot.catalog.revision,
         models: snapshot.catalog.models.size,
         held: source?.held ?? null,
+        refused: source?.refused?.slice(0, REFUSAL_CHARS_MAX) ?? null,
       },
       restored: snapshot.restored,
       ...statusParts(snapshot),

@@ -268,8 +268,10 @@ test("a watched file is taken over when it changes; a broken one changes nothing
     await world.write("models: [");
     await eventIs(world, "catalogRefused");
     assert.deepEqual(namesOf(world.keeper), ["a", "b"]);
+    assert.match(world.source.refused ?? "", /not valid YAML/);
     await world.write(text({ name: "a" }, { name: "b" }, { name: "c" }));
     await revisionIs(world, 3);
+    assert.equal(world.source.refused, null);
   });
 });
 
@@ -309,5 +311,35 @@ test("a file that would take much away waits, is told of once, and is taken over
     assert.equal(world.keeper.snapshot.stored?.author, "ana");
     assert.equal(await world.source.confirm(held.token, "ana"), undefined);
     assert.equal(world.events.filter(({ kind }) => kind === "catalogHeld").length, 1);
+  });
+});
+
+const UNUSABLE = [
+  { name: "is missing", body: null, why: /can't be read|does not exist|ENOENT|no such|not found/i },
+  { name: "is empty", body: "", why: /is empty/ },
+] as const;
+for (const { name, body, why } of UNUSABLE)
+  test(`a watched file that ${name} is told once as an event, and shown until it can be used [80.P10]`, async () => {
+    const store = await openStore();
+    await withFile(store, body, true, async (world) => {
+      await eventIs(world, "catalogRefused");
+      assert.match(world.source.refused ?? "", why);
+      assert.match(world.events[0]?.why ?? "", why);
+      await world.write(text({ name: "a" }));
+      await revisionIs(world, 1);
+      assert.equal(world.source.refused, null);
+      assert.equal(world.events.filter(({ kind }) => kind === "catalogRefused").length, 1);
+    });
+  });
+
+test("of a file that is written with a pause no part is taken over [80.P10]", async () => {
+  const store = await openStore();
+  await withFile(store, text({ name: "a" }, { name: "b", min: 0 }), true, async (world) => {
+    await revisionIs(world, 1);
+    await world.write(text({ name: "a", priority: 60 }));
+    await systemClock.sleep(1_200, new AbortController().signal);
+    await world.write(text({ name: "a", priority: 60 }, { name: "b", min: 0 }));
+    await revisionIs(world, 2);
+    assert.deepEqual(namesOf(world.keeper), ["a", "b"]);
   });
 });

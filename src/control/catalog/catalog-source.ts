@@ -3,7 +3,7 @@ import { type InvalidYaml, readTextFile, refuseFile } from "../../config/checked
 import { CATALOG_BYTES_MAX } from "../../config/load-catalog.ts";
 import { watchConfig } from "../../config/watch-config.ts";
 import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
-import type { Clock } from "../../kernel/clock.ts";
+import type { Clock, Timer } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { ControlStore } from "../store/control-store.ts";
@@ -32,6 +32,10 @@ interface Valid {
   readonly digest: string;
 }
 
+/** Of a list whose writing pauses, a part is a whole list as well: the file must have been at rest for longer than a pause of its writer. */
+const SETTLE = { quietMs: 2_000, quietMsMax: 20_000 };
+const RETRY_MS = 2_000;
+
 /**
  * The watched catalog file. A text is taken over once, when it has changed: what an operator has applied since by other ways is
  * not undone by a restart or by a new leader with the old file.
@@ -42,6 +46,8 @@ export class CatalogSource {
   #busy: Promise<void> = Promise.resolve();
   /** What waits for a confirmation; told once. */
   #held: HeldCatalog | null = null;
+  #refused: string | null = null;
+  #retry: Timer | undefined;
   readonly #watching: { reload(): void };
 
   constructor(ports: CatalogSourcePorts) {
@@ -52,32 +58,45 @@ export class CatalogSource {
       clock,
       signal,
       digest: undefined,
+      settle: SETTLE,
       load: () => this.#load(),
       onValid: (loaded) => {
         this.#last = loaded;
+        this.#refused = null;
         this.look();
       },
       onInvalid: (problems) => {
         this.#last = undefined;
         const message = formatProblemsInLine(problems);
+        this.#refused = `the file was refused, the last catalog stays: ${message}`;
         ports.log.error("catalog.refused", { message });
-        ports.onEvent(controlEvent("catalogRefused", `the file was refused, the last catalog stays: ${message}`));
+        ports.onEvent(controlEvent("catalogRefused", this.#refused));
       },
     });
   }
 
   /** Something may have changed: the file, or who leads. */
   look(): void {
+    this.#retry?.cancel();
     this.#busy = this.#busy
       .then(() => this.#take())
       .catch((error: unknown) => {
-        this.#ports.log.warn("catalog.notSaved", { why: messageOf(error) });
+        const { log, clock, signal } = this.#ports;
+        const why = messageOf(error);
+        log.warn("catalog.notSaved", { why });
+        this.#refused = `the file could not be put in force yet: ${why}`;
+        if (!signal.aborted) this.#retry = clock.after(RETRY_MS, () => this.look());
       });
   }
 
   /** Reads the file again, and tells of its mistakes again. */
   reload(): void {
     this.#watching.reload();
+  }
+
+  /** Why the file is not in force, in words; null: it is, waits for a confirmation, or is not this one's to take over. */
+  get refused(): string | null {
+    return this.#refused;
   }
 
   /** The change that waits for a confirmation; null when none does. */
@@ -109,8 +128,11 @@ export class CatalogSource {
   async #take(): Promise<void> {
     const { log, store, leading, onEvent } = this.#ports;
     const loaded = this.#last;
+    if (loaded !== undefined) this.#refused = null;
     if (loaded === undefined || !leading() || (await store.catalogFileDigest()) === loaded.digest) return;
     const outcome = await this.#propose(loaded, "file");
+    if (outcome.kind === "changed")
+      throw new Error(`another one was applied meanwhile, as revision ${outcome.revision}`);
     if (outcome.kind !== "unconfirmed") {
       this.#held = null;
       return;
