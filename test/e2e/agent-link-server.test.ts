@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { API_ROUTES } from "../../src/control/api/routes.ts";
+import { WRONG_KEYS_BURST } from "../../src/access/wrong-key-limit.ts";
 import { LINK_CLOSE } from "../../src/contract/agent-link.ts";
 import type { StoredEvent } from "../../src/contract/control-event.ts";
 import type { LeaderAnswer, NodeAnswer } from "../../src/contract/control-api.ts";
@@ -8,7 +9,7 @@ import { FakeAgent } from "../../src/testing/fake-agent.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { applyCatalog, enrolledAgent, leadingControl, tokenFor } from "./support/fake-fleet.ts";
-import type { TestControl } from "./support/test-control.ts";
+import { startTestControl, type TestControl } from "./support/test-control.ts";
 
 let control: TestControl;
 before(async () => {
@@ -49,6 +50,26 @@ test("a token enrols its node once; the credential that it was given for it serv
   assert.deepEqual([welcome?.nodeId, welcome?.credential, welcome?.heartbeatMs], [nodeId, null, 2_000]);
   await eventually("the node", nodes, (seen) => seen.some(({ name, state }) => name === "node-a" && state === "ready"));
   agent.cut();
+});
+
+test("guessed tokens are tried ever more slowly, by their address, and told of once [80.D26 40.V3]", async () => {
+  await using other = await startTestControl();
+  const guess = async (index: number): Promise<number | null> => {
+    const agent = new FakeAgent("guesser", `ymt_guess-${index}`);
+    agent.connect(other.url);
+    await closed(agent);
+    return agent.closedWith;
+  };
+  const answers: (number | null)[] = [];
+  for (let index = 0; index < WRONG_KEYS_BURST + 6; index += 1) answers.push(await guess(index));
+  assert.deepEqual(answers.slice(0, WRONG_KEYS_BURST), Array(WRONG_KEYS_BURST).fill(LINK_CLOSE.unauthorized));
+  assert.ok(answers.slice(WRONG_KEYS_BURST).includes(1013), `${answers.join()}`);
+  const told = await eventually(
+    "the event",
+    async () => (await other.ask<{ events: StoredEvent[] }>("GET", "/v1/events?kind=enrolmentRefused")).body.events,
+    (list) => list.length > 0,
+  );
+  assert.equal(told.length, 1);
 });
 
 test("a node's credential opens no route of the API but those that are open to all [80.D25]", async () => {

@@ -1,9 +1,11 @@
 import { LINK_CLOSE, type AgentMessage } from "../../contract/agent-link.ts";
-import type { MonoMs } from "../../kernel/clock.ts";
+import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
+import type { Clock, MonoMs } from "../../kernel/clock.ts";
 import { type ErrorCode, messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Secret } from "../../kernel/secret.ts";
 import type { ControlStore } from "../store/control-store.ts";
+import { WrongTokenLimit } from "./wrong-token-limit.ts";
 import { CREDENTIAL_PREFIX, type NodeCredential, TOKEN_PREFIX } from "../store/enrolments.ts";
 
 /**
@@ -14,11 +16,14 @@ import { CREDENTIAL_PREFIX, type NodeCredential, TOKEN_PREFIX } from "../store/e
  *   D2. Only a leader renews, and only for a connection that has just been made: who shows an old credential then has no newer
  *       one. Otherwise two control planes could each make one void that the agent has just kept.
  *   D3. A store that does not answer lets nobody in and shuts nobody out: whoever is told so comes again.
+ *   D4. An address that shows wrong tokens is tried ever more slowly, and told of once.
  */
 export interface DoorPorts {
   readonly store: Pick<ControlStore, "redeemToken" | "checkCredential" | "renewCredential">;
+  readonly clock: Clock;
   readonly log: Logger;
   readonly leads: () => boolean;
+  readonly onEvent: (event: NewEvent) => void;
 }
 
 export interface Admitted {
@@ -31,7 +36,7 @@ export interface Admitted {
 }
 
 export type Visitor =
-  | { readonly kind: "token"; readonly token: Secret }
+  | { readonly kind: "token"; readonly token: Secret; readonly peer: string }
   | { readonly kind: "node"; readonly shown: Secret; readonly found: NodeCredential };
 
 export type Look =
@@ -59,6 +64,7 @@ const RECHECKS_MAX = 20;
 
 export class AgentDoor {
   readonly #ports: DoorPorts;
+  readonly #wrong = new WrongTokenLimit();
 
   constructor(ports: DoorPorts) {
     this.#ports = ports;
@@ -73,10 +79,11 @@ export class AgentDoor {
   }
 
   /** Before the connection is opened. */
-  async look(shown: Secret | null): Promise<Look> {
+  async look(shown: Secret | null, peer: string): Promise<Look> {
     const stranger = this.isStranger(shown);
     if (stranger !== null || shown === null) return stranger ?? refusedLook("UNAUTHORIZED", "nothing was shown");
-    if (shown.reveal().startsWith(TOKEN_PREFIX)) return { kind: "visitor", visitor: { kind: "token", token: shown } };
+    if (shown.reveal().startsWith(TOKEN_PREFIX))
+      return { kind: "visitor", visitor: { kind: "token", token: shown, peer } };
     try {
       const found = await this.#ports.store.checkCredential(shown);
       if (found === undefined) return refusedLook("UNAUTHORIZED", "the credential is not, or no longer, valid");
@@ -90,19 +97,25 @@ export class AgentDoor {
   /** After its hello. Never rejects. */
   async enter(visitor: Visitor, hello: Extract<AgentMessage, { type: "hello" }>): Promise<Entrance> {
     try {
-      return visitor.kind === "token"
-        ? await this.#redeem(visitor.token, hello.nodeName)
-        : await this.#know(visitor, hello);
+      return visitor.kind === "token" ? await this.#redeem(visitor, hello.nodeName) : await this.#know(visitor, hello);
     } catch (error) {
       this.#ports.log.warn("agent.not_checked", { why: messageOf(error) });
       return { kind: "refused", close: TRY_AGAIN, why: "the store did not answer: try again" };
     }
   }
 
-  async #redeem(token: Secret, name: string): Promise<Entrance> {
-    const outcome = await this.#ports.store.redeemToken(token, name);
+  async #redeem({ token, peer }: Extract<Visitor, { kind: "token" }>, name: string): Promise<Entrance> {
+    const { store, clock, log, onEvent } = this.#ports;
+    if (!this.#wrong.mayTry(peer, clock.mono()))
+      return {
+        kind: "refused",
+        close: TRY_AGAIN,
+        why: "too many wrong tokens came from this address: try again later",
+      };
+    const outcome = await store.redeemToken(token, name);
     if (outcome.kind === "refused") {
-      this.#ports.log.warn("agent.token_refused", { node: name.slice(0, 64), why: outcome.why });
+      if (this.#wrong.spend(peer, clock.mono())) onEvent(controlEvent("enrolmentRefused", guessing(peer)));
+      log.warn("agent.token_refused", { node: name.slice(0, 64), why: outcome.why });
       return { kind: "refused", close: LINK_CLOSE.unauthorized, why: "the token was not accepted" };
     }
     const { nodeId, node, credential } = outcome;
@@ -133,6 +146,9 @@ export class AgentDoor {
     }
   }
 }
+
+const guessing = (peer: string): string =>
+  `many wrong tokens came from ${peer}: they are tried slowly now, and further ones are not told of each`;
 
 const refusedLook = (code: ErrorCode, why: string): Extract<Look, { kind: "refused" }> => ({
   kind: "refused",

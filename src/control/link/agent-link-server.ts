@@ -87,7 +87,7 @@ export class AgentLinkServer {
   constructor(ports: AgentLinkPorts) {
     const { clock } = ports;
     this.#ports = ports;
-    this.#door = new AgentDoor({ store: ports.store, log: ports.log, leads: () => this.#leading !== null });
+    this.#door = new AgentDoor({ ...ports, leads: () => this.#leading !== null });
     this.#queue = new RegistrationQueue({ everyMs: REGISTRATIONS_EVERY_MS, waitingMax: WAITING_MAX }, clock.mono());
     this.#logs = new PendingLogs(clock);
     this.#proofs = new NumberProofs(ports.store.clusterSecret);
@@ -193,7 +193,7 @@ export class AgentLinkServer {
   }
 
   async #admit(upgrade: Upgrade): Promise<void> {
-    const shown = await this.#door.look(upgrade.credential);
+    const shown = await this.#door.look(upgrade.credential, upgrade.req.socket.remoteAddress ?? "");
     if (this.#isClosed || upgrade.socket.destroyed) return;
     if (shown.kind === "refused") {
       refuseUpgrade(upgrade.socket, shown.code, shown.why);

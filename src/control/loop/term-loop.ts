@@ -1,5 +1,6 @@
 import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
 import type { FleetEvent, NodeDoc, NodeReport, StoreWrite } from "../../contract/fleet.ts";
+import { foldEvents, type FoldState } from "../../decide/fleet/fold-events.ts";
 import { NodeWatch, type WatchSettings } from "../../decide/fleet/node-watch.ts";
 import { reportNews } from "../../decide/fleet/report-news.ts";
 import { planPass } from "../../decide/reconcile/plan-pass.ts";
@@ -84,6 +85,7 @@ export class TermLoop {
   #docs: TermDocs | null = null;
   #memory: PassMemory = NO_MEMORY;
   #carried: readonly FleetEvent[] = [];
+  #folded: FoldState = new Map();
   #catalogRevision = -1;
   /** The highest that agents told of. */
   #heardCommit = 0;
@@ -238,7 +240,9 @@ export class TermLoop {
     const commit = docs.cluster.commit + 1;
     const mark = plan.commands.length === 0 ? [] : [clusterWrite({ ...docs.cluster, commit })];
     const writes = [...plan.writes, ...mark];
-    if (writes.length + plan.events.length > 0 && (await this.#commit(docs, writes, plan.events)) !== "ok") return;
+    const { events, state } = foldEvents(this.#folded, plan.events, now.mono);
+    if (writes.length + events.length > 0 && (await this.#commit(docs, writes, events)) !== "ok") return;
+    this.#folded = state;
     this.#carried = [];
     this.#memory = plan.memory;
     this.#wakeAt = plan.wakeAt;
