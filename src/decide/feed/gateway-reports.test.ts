@@ -107,6 +107,16 @@ const uses: readonly (readonly [name: string, found: ReturnType<typeof useOf>, e
   ["unknown when the term has just begun", useOf({ a: using(0, 9_000) }, { termAgeMs: RULES.gatherMs - 1 }), undefined],
   ["unknown without a gateway", useOf({}), undefined],
 ];
+test("one that left without a word keeps the use of replicas unknown for its time, and not for ever [40.P6]", () => {
+  const reports = new GatewayReports(RULES);
+  for (const id of ["a", "b"]) reports.connected(id, null);
+  reports.left("b", "broken", asMono(0));
+  const known = (ms: number): boolean => {
+    reports.reported("a", using(0, 9_000), asMono(ms));
+    return reports.use(LEAD, OLD_TERM, asMono(ms)).has("r1");
+  };
+  assert.deepEqual([known(RULES.rememberMs - 1), known(RULES.rememberMs)], [false, true]);
+});
 for (const [name, found, expect] of uses)
   test(`for how long a replica has been idle: ${name} [40.P6]`, () => assert.deepEqual(found, expect));
 

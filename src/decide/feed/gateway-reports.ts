@@ -79,8 +79,7 @@ export class GatewayReports {
 
   /** `draining`: since which version of the term's feed, by replica. Without any gateway nothing is known. */
   idle(draining: ReadonlyMap<string, number>, lead: Lead, termAgeMs: number, now: MonoMs): ReadonlySet<string> {
-    for (const [id, { leftAt }] of this.#gateways)
-      if (leftAt !== null && now - leftAt >= this.#rules.rememberMs) this.#gateways.delete(id);
+    this.#forgetLeft(now);
     const idle = new Set<string>();
     if (this.#gateways.size === 0 || termAgeMs < this.#rules.gatherMs) return idle;
     for (const [replicaId, since] of draining) {
@@ -95,6 +94,7 @@ export class GatewayReports {
    * of it for as long as it is up.
    */
   use(lead: Lead, termAgeMs: number, now: MonoMs): ReadonlyMap<string, ReplicaUse> {
+    this.#forgetLeft(now);
     const reports: GatewayReport[] = [];
     for (const gateway of this.#gateways.values()) {
       const { report, leftAt } = gateway;
@@ -116,6 +116,11 @@ export class GatewayReports {
       use.set(id, { inFlight, idleMs });
     }
     return use;
+  }
+
+  #forgetLeft(now: MonoMs): void {
+    for (const [id, { leftAt }] of this.#gateways)
+      if (leftAt !== null && now - leftAt >= this.#rules.rememberMs) this.#gateways.delete(id);
   }
 
   #hasNone(gateway: Gateway, replicaId: string, since: number, lead: Lead, now: MonoMs): boolean {
