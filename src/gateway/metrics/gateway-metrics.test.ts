@@ -107,6 +107,7 @@ test("labels are configured ids and closed sets: no key, model, path, prompt or 
     "site",
     "fault",
     "what",
+    "limit",
     "field",
     "source",
     // Of cards, as sources of telemetry name them; bounded by the number of cards that are kept.
