@@ -80,6 +80,13 @@ export class KeyRing {
     return timingSafeEqual(entry.hash, this.#digest);
   }
 
+  /** Whether there is such a key now, and its data may leave the house. */
+  allowsExternal(id: string): boolean {
+    const key = this.byId(id);
+    const over = key?.expiresAt !== undefined && key.expiresAt !== null && key.expiresAt <= this.#clock.wall();
+    return key !== undefined && !over && key.allowExternal;
+  }
+
   /** Undefined: no such key is let in now. */
   byId(id: string): AcceptedKey | undefined {
     for (const { key } of this.#entries.values()) if (key.id === id) return key;

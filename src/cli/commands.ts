@@ -6,6 +6,7 @@ import { ctlClusterCommands } from "./ctl-cluster.ts";
 import { ctlGatewayCommands } from "./ctl-gateways.ts";
 import { ctlGpuCommands } from "./ctl-gpu.ts";
 import { ctlKeyCommands } from "./ctl-key.ts";
+import { ctlOverflowCommands } from "./ctl-overflow.ts";
 import { ctlRestartCommands } from "./ctl-restart.ts";
 import { keyCommands } from "./key-commands.ts";
 
@@ -20,4 +21,5 @@ export const cliCommands: readonly Command[] = [
   ...ctlGatewayCommands,
   ...ctlCatalogCommands,
   ...ctlGpuCommands,
+  ...ctlOverflowCommands,
 ];

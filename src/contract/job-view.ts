@@ -5,6 +5,15 @@ import { REQUEST_CLASSES } from "./request-class.ts";
 
 const time = z.string().nullable();
 
+export const signalView = z.object({
+  kind: z.string(),
+  state: z.enum(["busy", "not_busy", "broken"]),
+  reachable: z.boolean().nullable(),
+  value: z.number().nullable(),
+  threshold: z.number().nullable(),
+  reason: z.string(),
+});
+
 /** Where a job was last to run, and why. Prices are decimal numbers of the currency. */
 const overflowView = z.object({
   at: z.string(),
@@ -13,16 +22,7 @@ const overflowView = z.object({
   card: z.enum(["free", "loaded", "unreachable"]),
   why: z.string(),
   held_since: time,
-  signals: z.array(
-    z.object({
-      kind: z.string(),
-      state: z.enum(["busy", "not_busy", "broken"]),
-      reachable: z.boolean().nullable(),
-      value: z.number().nullable(),
-      threshold: z.number().nullable(),
-      reason: z.string(),
-    }),
-  ),
+  signals: z.array(signalView),
   missing: z.array(z.object({ tier: z.string(), lacks: z.array(z.string()) })),
   state: z.enum(["intended", "accepted", "ended"]).nullable(),
   price_reserved: z.number().nullable(),
@@ -109,11 +109,11 @@ export function viewJob(job: JobRecord, partsDone: number): JobView {
             last_error: job.callback.lastError,
           },
     plan: job.plan.map(({ at, what, why }) => ({ at: iso(at), what, why })),
-    overflow: job.overflow === undefined ? null : viewOverflow(job.overflow),
+    overflow: job.overflow === undefined ? null : viewOverflow(job.overflow, job.endedAt !== null),
   };
 }
 
-function viewOverflow(overflow: NonNullable<JobRecord["overflow"]>): z.output<typeof overflowView> {
+function viewOverflow(overflow: NonNullable<JobRecord["overflow"]>, over: boolean): z.output<typeof overflowView> {
   const { errand } = overflow;
   const money = (micros: number | null | undefined): number | null =>
     micros === null || micros === undefined ? null : micros / 1_000_000;
@@ -126,7 +126,7 @@ function viewOverflow(overflow: NonNullable<JobRecord["overflow"]>): z.output<ty
     held_since: isoOrNull(overflow.heldSince),
     signals: overflow.signals.map((signal) => ({ ...signal })),
     missing: overflow.lacks.map(({ tier, lacks }) => ({ tier, lacks: [...lacks] })),
-    state: errand?.state ?? null,
+    state: errand === null ? null : over ? "ended" : errand.state,
     price_reserved: money(errand?.micros),
     price_paid: money(errand?.paidMicros),
     currency: errand === null || errand.currency === "" ? null : errand.currency,

@@ -30,7 +30,7 @@ import { Dispatcher } from "./http/dispatcher.ts";
 import type { EdgeServer } from "./http/edge-port.ts";
 import { InferenceHandler, type InferenceDeps } from "./http/inference-handler.ts";
 import { OwnRoutes } from "./http/own-routes.ts";
-import { isJobHandler } from "./http/routes.ts";
+import { isJobHandler, isOverflowHandler } from "./http/routes.ts";
 import { LoopWatch } from "./loop-watch.ts";
 import { ReplayDesk } from "./replay/replay-desk.ts";
 import { openReplyStores, type ReplyStores } from "./replay/reply-stores.ts";
@@ -253,12 +253,8 @@ export class Gateway {
       link: this.#coordination.link,
       metrics: this.#metrics.overflow,
       utilization: (gpu) => this.#gpuHealth?.utilization(gpu) ?? null,
-      allowsExternal: (keyId) => {
-        if (keyId === ANONYMOUS.id && this.#config.auth.mode === "none") return ANONYMOUS.allowExternal;
-        const key = this.#keys.byId(keyId);
-        const over = key?.expiresAt !== null && key !== undefined && key.expiresAt <= clock.wall();
-        return key !== undefined && !over && key.allowExternal;
-      },
+      allowsExternal: (keyId) =>
+        keyId === ANONYMOUS.id && this.#config.auth.mode === "none" ? true : this.#keys.allowsExternal(keyId),
       controlAway: () => feed !== null && feed.view(clock.mono()).state !== "following",
     });
   }
@@ -312,6 +308,7 @@ export class Gateway {
       keyAdmin: () => this.#keyAdmin,
       lastReload: () => this.#reload,
       jobs: () => this.#openedJobs().health(),
+      overflow: () => this.#overflow.states(),
       feed: feed === null ? null : () => ({ view: feed.view(clock.mono()), warnings: this.#plan?.warnings ?? [] }),
       gpuHealth: () => this.#gpuHealth,
       startedAt: clock.wall(),
@@ -361,6 +358,7 @@ export class Gateway {
         const { handler } = context.route;
         if (handler === "inference") this.#inference.handleModelRoute(context, expectsContinue);
         else if (handler === "upstream") this.#inference.handleUpstreamRoute(context, expectsContinue);
+        else if (isOverflowHandler(handler)) this.#overflow.routes.handle(context, handler);
         else if (isJobHandler(handler)) jobs.handle(context, handler, expectsContinue);
         else if (handler === "documentSubmit") this.#documents.submit(context, expectsContinue);
         else if (handler === "documentResult") this.#documents.result(context);

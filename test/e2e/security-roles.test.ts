@@ -127,6 +127,17 @@ HEAD /metrics                    401  401 401 401 | 403    +        +     403   
 GET /admin/audit                 401  401 401 401 | 403    +        +     403      403   403     403
 GET /admin/gpus                  401  401 401 401 | 403    +        +     403      403   403     403
 POST /admin/gpus/clear           401  401 401 401 | 403    +        +     403      403   403     403
+GET /overflow/*                                  401  401 401 401 | 403    +        +     +          403   403     403
+HEAD /overflow/*                                 401  401 401 401 | 403    +        +     +          403   403     403
+GET /admin/overflow/spend                        401  401 401 401 | 403    +        +     +          403   403     403
+GET /admin/overflow/approvals                    401  401 401 401 | 403    +        +     +          403   403     403
+POST /admin/overflow/approvals                   401  401 401 401 | 403    403      +     +          403   403     403
+DELETE /admin/overflow/approvals/*               401  401 401 401 | 403    403      +     +          403   403     403
+POST /admin/overflow/stop                        401  401 401 401 | 403    +        +     +          403   403     403
+POST /admin/overflow/go                          401  401 401 401 | 403    403      +     +          403   403     403
+POST /admin/overflow/tiers/*/resume              401  401 401 401 | 403    403      +     +          403   403     403
+POST /admin/overflow/reservations/*              401  401 401 401 | 403    403      +     +          403   403     403
+POST /admin/overflow/accept                      401  401 401 401 | 403    403      +     +          403   403     403
 GET /admin/keys                  401  401 401 401 | 403    403      +     403      403   403     403
 POST /admin/keys                 401  401 401 401 | 403    403      +     403      403   403     403
 POST /admin/keys/*/rotate        401  401 401 401 | 403    403      +     403      403   403     403

@@ -1,5 +1,6 @@
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import { gpuClearBody } from "../../contract/gpu-health-view.ts";
+import type { OverflowStateView } from "../../contract/overflow-view.ts";
 import { decodeId } from "../../decide/http/request-line.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import { isoTime, type Clock, type EpochMs } from "../../kernel/clock.ts";
@@ -21,7 +22,7 @@ import { feedHealth, upstreamHealth } from "../views/health-view.ts";
 import { findModel, listModels } from "../views/models-view.ts";
 import { readAdminBody } from "./admin-body.ts";
 import type { RequestContext } from "./request-context.ts";
-import type { DocumentHandler, Handler, JobHandler } from "./routes.ts";
+import type { DocumentHandler, Handler, JobHandler, OverflowHandler } from "./routes.ts";
 import { hasUnreadBody, sendFailure } from "./send-error.ts";
 
 export interface OwnRoutesDeps {
@@ -36,6 +37,8 @@ export interface OwnRoutesDeps {
   readonly lastReload: () => { readonly ok: boolean; readonly message: string | null };
   readonly coordination: () => CoordinationHealth;
   readonly jobs: () => JobsHealth;
+  /** The logic of each upstream that may overflow, with its values. */
+  readonly overflow: () => Promise<readonly OverflowStateView[]>;
   /** Null where no control plane is followed. */
   readonly feed: (() => { readonly view: FeedView; readonly warnings: readonly string[] }) | null;
   /** Null while no card is looked at. */
@@ -45,7 +48,7 @@ export interface OwnRoutesDeps {
 }
 
 /** What is answered here; the others have handlers of their own. */
-export type OwnHandler = Exclude<Handler, "inference" | "upstream" | DocumentHandler | JobHandler>;
+export type OwnHandler = Exclude<Handler, "inference" | "upstream" | DocumentHandler | JobHandler | OverflowHandler>;
 
 /** The gateway's own answers: what it is, how it is, and what an operator may ask of it. */
 export class OwnRoutes {
@@ -67,7 +70,7 @@ export class OwnRoutes {
       case "readyz":
         return this.#readyz(context);
       case "health":
-        return sendJson(context, 200, this.#health());
+        return sendJson(context, 200, { ...this.#health(), overflow: await this.#deps.overflow() });
       case "metrics": {
         const format = negotiateFormat(headerValue(context.req.rawHeaders, "accept"));
         return send(context, 200, CONTENT_TYPE[format], this.#deps.metricsRegistry.render(format));

@@ -12,6 +12,23 @@ export type JobHandler = (typeof JOB_HANDLERS)[number];
 export const isJobHandler = (handler: Handler): handler is JobHandler =>
   JOB_HANDLERS.some((known) => known === handler);
 
+/** Work that may go to tiers, and its money. */
+const OVERFLOW_HANDLERS = [
+  "overflowShow",
+  "overflowSpend",
+  "overflowApprovals",
+  "overflowApprove",
+  "overflowRevoke",
+  "overflowStop",
+  "overflowGo",
+  "overflowResume",
+  "overflowSettle",
+  "overflowAccept",
+] as const;
+export type OverflowHandler = (typeof OVERFLOW_HANDLERS)[number];
+export const isOverflowHandler = (handler: Handler): handler is OverflowHandler =>
+  OVERFLOW_HANDLERS.some((known) => known === handler);
+
 /** Azure's Document Intelligence. */
 export type DocumentHandler = "documentSubmit" | "documentResult";
 
@@ -25,6 +42,7 @@ export type Handler =
   | "health"
   | "metrics"
   | JobHandler
+  | OverflowHandler
   | "auditQuery"
   | "keysList"
   | "keysNew"
@@ -55,6 +73,10 @@ export interface Route {
 const CLIENTS: readonly Role[] = ["client", "operator", "admin"];
 const OPERATORS: readonly Role[] = ["operator", "admin"];
 const ADMINS: readonly Role[] = ["admin"];
+/** Who may say that money is spent. */
+const APPROVERS: readonly Role[] = ["approver", "admin"];
+/** Anybody who looks after the system may stop it. */
+const STOPPERS: readonly Role[] = ["operator", "approver", "admin"];
 
 /** Monitors ask so: it is answered as GET is, without the body. */
 const READ = ["GET", "HEAD"];
@@ -149,6 +171,16 @@ export const ROUTES: readonly Route[] = [
   own("/admin/keys", ["POST"], "keysNew", ADMINS),
   own("/admin/keys/*/rotate", ["POST"], "keyRotate", ADMINS),
   own("/admin/keys/*", ["DELETE"], "keyRevoke", ADMINS),
+  own("/overflow/*", READ, "overflowShow", STOPPERS),
+  own("/admin/overflow/spend", ["GET"], "overflowSpend", STOPPERS),
+  own("/admin/overflow/approvals", ["GET"], "overflowApprovals", STOPPERS),
+  own("/admin/overflow/approvals", ["POST"], "overflowApprove", APPROVERS),
+  own("/admin/overflow/approvals/*", ["DELETE"], "overflowRevoke", APPROVERS),
+  own("/admin/overflow/stop", ["POST"], "overflowStop", STOPPERS),
+  own("/admin/overflow/go", ["POST"], "overflowGo", APPROVERS),
+  own("/admin/overflow/tiers/*/resume", ["POST"], "overflowResume", APPROVERS),
+  own("/admin/overflow/reservations/*", ["POST"], "overflowSettle", APPROVERS),
+  own("/admin/overflow/accept", ["POST"], "overflowAccept", APPROVERS),
   own("/admin/gpus", ["GET"], "gpus", OPERATORS),
   own("/admin/gpus/clear", ["POST"], "gpuClear", OPERATORS),
   // Anything else under /v1 that has a model in its body: an engine may know more routes than this table.

@@ -62,7 +62,7 @@ class TaskWatch {
           return this.#finish(look.result, look.chargedMicros ?? null);
         case "failed": {
           const why = `the tier ${this.#task.errand.tier} failed it: ${look.why}`;
-          await this.#settle(look.chargedMicros ?? null, look.why);
+          await this.#settle(look.chargedMicros ?? null, look.why, "ended");
           return {
             event: { kind: "retry", token, error: { code: "OVERFLOW_TIER_FAILED", message: why }, result: null },
           };
@@ -70,7 +70,6 @@ class TaskWatch {
         case "lost":
           await this.#task.ledger.outcomeUnknown(this.#task.name, look.why);
           this.#record("money_held", this.#task.errand.micros, look.why);
-          await this.#note({ ...this.#task.errand, state: "ended" });
           return { event: { kind: "fail", token, error: unknownOutcome(this.#task.errand.tier), result: null } };
         default:
           look satisfies never;
@@ -93,7 +92,8 @@ class TaskWatch {
         if (await this.#slept(waitMs)) continue;
         return { event: { kind: "handBack", token } };
       }
-      await this.#settle(charged, "");
+      // Until the job has ended the errand has not: whoever claims it after a crash fetches the result again.
+      await this.#settle(charged, "", "accepted");
       if (fetched.kind === "fetched") {
         const { status, contentType, body } = fetched.result;
         const kept = { status, contentType, bytes: body.length };
@@ -124,11 +124,11 @@ class TaskWatch {
     this.#record("money_charged", paid, `called off: ${outcome.kind}`);
   }
 
-  async #settle(charged: number | null, why: string): Promise<void> {
+  async #settle(charged: number | null, why: string, state: JobErrand["state"]): Promise<void> {
     const { ledger, name, errand } = this.#task;
     const paid = await settled(this.#deps, ledger, name, charged, errand);
     this.#record("money_charged", paid, why);
-    await this.#note({ ...errand, paidMicros: paid, state: "ended" });
+    await this.#note({ ...errand, paidMicros: paid, state });
   }
 
   async #note(errand: JobErrand): Promise<void> {

@@ -1,7 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
-import { isOpen, laneOf, onErrand, type JobRecord } from "../../contract/job.ts";
+import type { OverflowStateView } from "../../contract/overflow-view.ts";
+import { isOpen, laneOf, type JobRecord } from "../../contract/job.ts";
 import { Ledger } from "../../coord/overflow/ledger.ts";
 import type { JobStore } from "../../coord/jobs/job-store.ts";
 import type { RedisLink } from "../../coord/redis/redis-link.ts";
@@ -17,6 +18,8 @@ import { settled, wordsOf } from "./errand-claim.ts";
 import { ledgerMemory } from "./ledger-memory.ts";
 import { moneyEvent } from "./money-audit.ts";
 import { OverflowDesk } from "./overflow-desk.ts";
+import { overflowState } from "./overflow-state.ts";
+import { OverflowRoutes, type OverflowRoutesDeps } from "./overflow-routes.ts";
 import type { OverflowMetrics } from "./overflow-metrics.ts";
 import { makeProvider } from "./providers/make-provider.ts";
 import { Errands } from "./run-errand.ts";
@@ -42,6 +45,7 @@ const EPOCH_BYTES = 8;
 export class Overflow {
   readonly desk: OverflowDesk;
   readonly errands: Errands;
+  readonly routes: OverflowRoutes;
   readonly #ports: OverflowPorts;
   #ledger: Ledger | null = null;
   #opening: Promise<void> | null = null;
@@ -65,6 +69,7 @@ export class Overflow {
       mayBeAtWork: (job) => this.#upstreamOf(job)?.settings.kind === "comfyui" && mayBeAtWork(job),
       resultBytesMax: () => ports.config().jobs.resultBytesMax,
     });
+    this.routes = new OverflowRoutes({ ...ports, overflow: this });
     ports.metrics.collect(() => ({
       cards: this.desk.policies.map(({ upstream }) => [upstream, this.desk.lastLook(upstream)?.readings ?? []]),
       tiers: this.desk.tiers.map(({ id }) => [id, this.desk.tierState(id)?.inFlight ?? 0]),
@@ -83,15 +88,24 @@ export class Overflow {
     return this.#ledger;
   }
 
+  /** As of now: the pages are read where what was read before is old. Never rejects. */
+  async states(): Promise<readonly OverflowStateView[]> {
+    return Promise.all(
+      this.desk.policies.map(async (policy) =>
+        overflowState(this.desk, policy, await this.desk.look(policy, false), this.#ledger),
+      ),
+    );
+  }
+
   useJobs(store: JobStore): void {
     this.#jobs = store;
   }
 
   /** The job and what it asks for, by whoever it is; undefined: there is none. */
-  async content(id: string): Promise<{ readonly job: JobRecord; readonly body: Buffer | undefined } | undefined> {
+  readonly content: OverflowRoutesDeps["overflow"]["content"] = async (id) => {
     const read = await this.#jobs?.get(id);
     return read === undefined ? undefined : { job: read.job, body: await this.#jobs?.readBlob(id, "body") };
-  }
+  };
 
   upstreamIdOf(job: JobRecord): string | null {
     return this.#upstreamOf(job)?.settings.id ?? null;
@@ -167,7 +181,7 @@ export class Overflow {
     const { clock, audit, log } = this.#ports;
     const words = wordsOf(job, this.upstreamIdOf(job) ?? "", { tier, micros, currency });
     const state = this.desk.tierState(tier);
-    if (!onErrand(job) && errand?.paidMicros !== undefined && errand.paidMicros !== null) {
+    if (errand?.paidMicros !== undefined && errand.paidMicros !== null) {
       await ledger.settle(name, errand.paidMicros);
       return;
     }

@@ -36,7 +36,8 @@ export interface Look {
 
 /** Who wants something sent, and what it may cost. */
 export interface TierQuestion {
-  readonly keyId: string;
+  /** Null: one whose data may leave the house. */
+  readonly keyId: string | null;
   /** As the key was when the work was accepted. */
   readonly allowedThen: boolean;
   /** Null: nobody can say. */
@@ -128,7 +129,7 @@ export class OverflowDesk {
     return judgeTier({
       rules: tier,
       keyPresent: tier.keyPresent,
-      externalAllowed: question.allowedThen && this.#deps.allowsExternal(question.keyId),
+      externalAllowed: question.allowedThen && (question.keyId === null || this.#deps.allowsExternal(question.keyId)),
       breakerClosed: state?.mayTry ?? false,
       priceMicros: question.priceMicros,
       inFlight: state?.inFlight ?? 0,

@@ -272,7 +272,7 @@ class Errand {
         this.#deps.metrics.decided(this.#policy.upstream, "tier");
         const paid = await settled(this.#deps, ledger, name, outcome.chargedMicros ?? null, errand);
         this.#record("money_charged", { ...errand, micros: paid, why: "" });
-        await this.#claim.write(this.#noted("tier", tier.id, [], { ...errand, paidMicros: paid, state: "ended" }));
+        await this.#claim.write(this.#noted("tier", tier.id, [], { ...errand, paidMicros: paid }));
         const { status, contentType, body } = outcome.result;
         const result = { status, contentType, bytes: body.length };
         const event: JobEvent = { kind: "complete", token, result, why: `tier ${tier.id} answered` };

@@ -1,5 +1,5 @@
 import type { Tier } from "../../contract/overflow-settings.ts";
-import { Breaker } from "../../decide/routing/breaker.ts";
+import { Breaker, type BreakerState } from "../../decide/routing/breaker.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import type { Provider } from "./providers/provider.ts";
 
@@ -21,6 +21,10 @@ export class TierState {
 
   get mayTry(): boolean {
     return this.breaker.mayTry(this.#clock.mono());
+  }
+
+  get standing(): BreakerState {
+    return this.breaker.state(this.#clock.mono());
   }
 
   enter(): void {

@@ -1,0 +1,201 @@
+import type { z } from "zod";
+import type { GatewayConfig } from "../../contract/gateway-config.ts";
+import type { JobRecord } from "../../contract/job.ts";
+import { approveBody, settleBody, stopBody, type ApprovalView } from "../../contract/overflow-view.ts";
+import type { Ledger } from "../../coord/overflow/ledger.ts";
+import type { Approval } from "../../decide/overflow/ledger-book.ts";
+import { decodeId } from "../../decide/http/request-line.ts";
+import { asEpoch, formatIsoTime, type Clock } from "../../kernel/clock.ts";
+import { YardmasterError } from "../../kernel/errors.ts";
+import type { Logger } from "../../kernel/log.ts";
+import { actAudited } from "../audit/admin-event.ts";
+import type { AuditSink } from "../audit/audit-sink.ts";
+import { readAdminBody } from "../http/admin-body.ts";
+import type { RequestContext } from "../http/request-context.ts";
+import type { OverflowHandler } from "../http/routes.ts";
+import { sendFailure } from "../http/send-error.ts";
+import { contentHash } from "./content-hash.ts";
+import type { OverflowDesk } from "./overflow-desk.ts";
+import { overflowState, spendState } from "./overflow-state.ts";
+
+export interface OverflowRoutesDeps {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly audit: AuditSink;
+  readonly config: () => GatewayConfig;
+  readonly overflow: {
+    readonly desk: OverflowDesk;
+    /** Null: no overflow is configured. */
+    readonly ledger: Ledger | null;
+    readonly content: (
+      jobId: string,
+    ) => Promise<{ readonly job: JobRecord; readonly body: Buffer | undefined } | undefined>;
+  };
+}
+
+const MICROS = 1_000_000;
+const RETRY_MS = 1_000;
+
+/** Looking at overflow, and saying what may be spent. */
+export class OverflowRoutes {
+  readonly #deps: OverflowRoutesDeps;
+
+  constructor(deps: OverflowRoutesDeps) {
+    this.#deps = deps;
+  }
+
+  handle(context: RequestContext, handler: OverflowHandler): void {
+    this.#answer(context, handler).then(
+      ({ status, value }) => send(context, status, value),
+      (error: unknown) => sendFailure(context, error, this.#deps, { retryAfterMs: RETRY_MS }),
+    );
+  }
+
+  async #answer(
+    context: RequestContext,
+    handler: OverflowHandler,
+  ): Promise<{ readonly status: number; readonly value: unknown }> {
+    const rest = decodeId(context.rest) ?? context.rest;
+    switch (handler) {
+      case "overflowShow":
+        return ok(await this.#show(rest));
+      case "overflowSpend":
+        return ok(await spendState(this.#deps.overflow.desk, this.#ledger()));
+      case "overflowApprovals":
+        return ok({ data: (await this.#ledger().approvals()).map(viewApproval) });
+      case "overflowApprove":
+        return { status: 201, value: await this.#approve(context, await this.#body(context, approveBody)) };
+      case "overflowRevoke":
+        return ok(await this.#revoke(context, context.rest));
+      case "overflowStop": {
+        const { why } = await this.#body(context, stopBody);
+        return ok(await this.#setSwitch(context, { by: context.key.id, why }));
+      }
+      case "overflowGo":
+        return ok(await this.#setSwitch(context, null));
+      case "overflowResume":
+        return ok(await this.#resume(context, rest));
+      case "overflowSettle":
+        return ok(await this.#settle(context, rest, await this.#body(context, settleBody)));
+      case "overflowAccept": {
+        const act = (): Promise<string> => this.#ledger().acceptEmptied();
+        return ok({ accepted: await this.#audited(context, "/admin/overflow/accept", act) });
+      }
+      default:
+        return handler satisfies never;
+    }
+  }
+
+  async #show(id: string): Promise<unknown> {
+    const { desk } = this.#deps.overflow;
+    const policy = desk.policyOf(id);
+    if (policy === undefined)
+      throw new YardmasterError("OVERFLOW_UNKNOWN", `no overflow is configured for ${JSON.stringify(id)}`);
+    const look = await desk.look(policy, true);
+    return overflowState(desk, policy, look, this.#deps.overflow.ledger);
+  }
+
+  async #approve(context: RequestContext, asked: z.output<typeof approveBody>): Promise<ApprovalView> {
+    const { overflow } = this.#deps;
+    const tier = overflow.desk.tiers.find(({ id }) => id === asked.tier);
+    if (tier === undefined)
+      throw new YardmasterError("OVERFLOW_UNKNOWN", `there is no tier ${JSON.stringify(asked.tier)}`);
+    const content = await overflow.content(asked.job);
+    if (content === undefined) throw new YardmasterError("JOB_UNKNOWN", "there is no job of this id");
+    const hash = contentHash(content.job, content.body);
+    const given = {
+      tier: tier.id,
+      subject: content.job.id,
+      hash: asked.content_hash ?? hash,
+      maxMicros: Math.floor(asked.max_price * MICROS + 1e-6),
+      currency: tier.provider.price?.currency ?? "",
+      by: context.key.id,
+    };
+    const act = (): Promise<Approval | null> => this.#ledger().approve(given, asked.expires_s * 1000);
+    const approval = await this.#audited(context, `/admin/overflow/approvals/${tier.id}/${content.job.id}`, act, 201);
+    if (approval === null) throw new YardmasterError("APPROVAL_IN_USE", "an approval of this job is used already");
+    return viewApproval(approval);
+  }
+
+  async #revoke(context: RequestContext, rest: string): Promise<ApprovalView> {
+    const slash = rest.indexOf("/");
+    const [tier, subject] = [rest.slice(0, slash), rest.slice(slash + 1)];
+    const act = (): Promise<Approval | null> => this.#ledger().revoke(tier, subject);
+    const approval = await this.#audited(context, `/admin/overflow/approvals/${tier}/${subject}`, act);
+    if (approval === null) throw new YardmasterError("OVERFLOW_UNKNOWN", "there is no approval that could be revoked");
+    return viewApproval(approval);
+  }
+
+  async #setSwitch(context: RequestContext, stopped: { by: string; why: string } | null): Promise<unknown> {
+    const ledger = this.#ledger();
+    const what = stopped === null ? "/admin/overflow/go" : "/admin/overflow/stop";
+    const { stopped: now } = await this.#audited(context, what, () => ledger.setSwitch(stopped));
+    this.#deps.log.warn("overflow.switch", { stopped: now !== null, by: context.key.id });
+    return { stopped: now === null ? null : { ...now, at: iso(now.at) } };
+  }
+
+  async #resume(context: RequestContext, tier: string): Promise<unknown> {
+    const resumed = await this.#audited(context, `/admin/overflow/tiers/${tier}/resume`, () =>
+      this.#ledger().resume(tier),
+    );
+    if (!resumed) throw new YardmasterError("OVERFLOW_UNKNOWN", "there is no such tier that is halted");
+    return { tier, resumed };
+  }
+
+  /** The operator has asked the tier: what was charged, or that nothing was. */
+  async #settle(
+    context: RequestContext,
+    id: string,
+    { charged }: z.output<typeof settleBody>,
+  ): Promise<{ readonly id: string; readonly charged: number | null }> {
+    const ledger = this.#ledger();
+    const reservation = (await ledger.reservations()).find((each) => each.id === id);
+    if (reservation === undefined)
+      throw new YardmasterError("OVERFLOW_UNKNOWN", "there is no open reservation of this id");
+    const outcome = await this.#audited(context, `/admin/overflow/reservations/${id}`, () =>
+      charged === null
+        ? ledger.giveBack(reservation, `nothing was charged, says ${context.key.id}`)
+        : ledger.settle(reservation, Math.round(charged * MICROS)),
+    );
+    if (outcome.kind === "refused") throw new YardmasterError("OVERFLOW_LEDGER_UNAVAILABLE", outcome.why);
+    return { id, charged };
+  }
+
+  #ledger(): Ledger {
+    const { ledger } = this.#deps.overflow;
+    if (ledger === null) throw new YardmasterError("OVERFLOW_UNKNOWN", "no overflow is configured");
+    return ledger;
+  }
+
+  #audited<T>(context: RequestContext, what: string, act: () => Promise<T>, status = 200): Promise<T> {
+    return actAudited(this.#deps, context, what, status, act);
+  }
+
+  async #body<S extends z.ZodType>(context: RequestContext, schema: S): Promise<z.output<S>> {
+    const parsed = schema.safeParse((await readAdminBody(context.req, this.#deps)) ?? {});
+    if (parsed.success) return parsed.data;
+    const [issue] = parsed.error.issues;
+    const where = issue?.path.map(String).join(".") ?? "";
+    throw new YardmasterError("BAD_REQUEST", `${where === "" ? "" : `${where}: `}${issue?.message ?? "can't be read"}`);
+  }
+}
+
+const ok = (value: unknown): { readonly status: number; readonly value: unknown } => ({ status: 200, value });
+const iso = (ms: number): string => formatIsoTime(asEpoch(ms));
+
+const viewApproval = (approval: Approval): ApprovalView => ({
+  tier: approval.tier,
+  job: approval.subject,
+  content_hash: approval.hash,
+  max_price: approval.maxMicros / MICROS,
+  currency: approval.currency,
+  by: approval.by,
+  at: iso(approval.at),
+  expires_at: iso(approval.expiresAt),
+  state: approval.state,
+});
+
+function send(context: RequestContext, status: number, value: unknown): void {
+  const headers = ["content-type", "application/json", "cache-control", "no-store", "x-request-id", context.requestId];
+  context.res.sendWhole(status, headers, JSON.stringify(value));
+}

@@ -1,0 +1,101 @@
+import type { OverflowPolicy, Tier } from "../../contract/overflow-settings.ts";
+import type { OverflowStateView, SpendView } from "../../contract/overflow-view.ts";
+import type { Ledger } from "../../coord/overflow/ledger.ts";
+import { asEpoch, formatIsoTime } from "../../kernel/clock.ts";
+import type { Look, OverflowDesk } from "./overflow-desk.ts";
+
+const MICROS = 1_000_000;
+const iso = (ms: number): string => formatIsoTime(asEpoch(ms));
+const money = (micros: number | null): number | null => (micros === null ? null : micros / MICROS);
+
+/**
+ * The whole logic of one upstream with its values as of the look. What a tier lacks is told for a free job of a key whose data may leave the
+ * house; what depends on the job itself is known only with the job.
+ */
+export async function overflowState(
+  desk: OverflowDesk,
+  policy: OverflowPolicy,
+  look: Look | null,
+  ledger: Ledger | null,
+): Promise<OverflowStateView> {
+  const tiers = await Promise.all(policy.tiers.map((tier) => tierState(desk, tier, ledger)));
+  const wanted = look?.view.wanted === true;
+  return {
+    upstream: policy.upstream,
+    at: look === null ? null : iso(look.at),
+    card: look?.view.card ?? null,
+    why: look?.view.why ?? "",
+    would_go_to: wanted ? (tiers.find(({ missing }) => missing.length === 0)?.id ?? null) : null,
+    hold_s: policy.holdMs / 1000,
+    on_unreachable: policy.onUnreachable,
+    signals: (look?.readings ?? []).map(({ ofCard: _ofCard, ...signal }) => signal),
+    tiers,
+  };
+}
+
+async function tierState(
+  desk: OverflowDesk,
+  tier: Tier,
+  ledger: Ledger | null,
+): Promise<OverflowStateView["tiers"][number]> {
+  const state = desk.tierState(tier.id);
+  const { lacks } = desk.verdict(tier, { keyId: null, allowedThen: true, priceMicros: 0 });
+  const asked = {
+    id: `${tier.id}:look`,
+    tier: tier.id,
+    subject: "look",
+    micros: 0,
+    currency: tier.provider.price?.currency ?? "",
+    budget: tier.budget,
+    approval: tier.approval === "tier" ? null : { hash: "", requester: "", twoPerson: false },
+    ttlMs: 0,
+  };
+  const lack = ledger === null ? "ledger_away" : await ledger.peek(asked);
+  return {
+    id: tier.id,
+    provider: tier.provider.kind,
+    approved: tier.approved,
+    approval: tier.approval,
+    in_flight: state?.inFlight ?? 0,
+    breaker: state?.standing ?? "closed",
+    breaker_reason: state?.breaker.reason() ?? null,
+    missing: lack === null ? [...lacks] : [...lacks, lack],
+  };
+}
+
+/** Rejects with OVERFLOW_LEDGER_UNAVAILABLE. */
+export async function spendState(desk: OverflowDesk, ledger: Ledger): Promise<SpendView> {
+  const tiers = desk.tiers;
+  const [{ stopped }, spends, reservations] = await Promise.all([
+    ledger.spendSwitch(),
+    ledger.spend(tiers.map(({ id }) => id)),
+    ledger.reservations(),
+  ]);
+  return {
+    ledger: ledger.kind,
+    stopped: stopped === null ? null : { ...stopped, at: iso(stopped.at) },
+    tiers: spends.map((spend, index) => ({
+      tier: spend.tier,
+      currency: spend.currency === "" ? null : spend.currency,
+      day: spend.day,
+      month: spend.month,
+      spent_today: spend.today.spent / MICROS,
+      reserved_today: spend.today.reserved / MICROS,
+      per_day: money(tiers[index]?.budget.dayMicros ?? null),
+      spent_this_month: spend.thisMonth.spent / MICROS,
+      reserved_this_month: spend.thisMonth.reserved / MICROS,
+      per_month: money(tiers[index]?.budget.monthMicros ?? null),
+      halted: spend.halted === null ? null : { at: iso(spend.halted.at), why: spend.halted.why },
+    })),
+    open: reservations.map(({ id, tier, subject, state, micros, currency, at, why }) => ({
+      id,
+      tier,
+      subject,
+      state,
+      reserved: micros / MICROS,
+      currency,
+      at: iso(at),
+      why,
+    })),
+  };
+}
