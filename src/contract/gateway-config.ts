@@ -223,6 +223,8 @@ export interface UpstreamSettings {
   /** Lower-case names, without duplicates. */
   readonly forwardHeaders: readonly string[];
   readonly sseKeepaliveMs: number | null;
+  /** What the engine calls the model, whatever the client said. Absent: as the client does. */
+  readonly engineModel?: string;
   /** Where a plain OCR engine takes a document. */
   readonly ocrPath: string;
   /** Null: its tokens cost nothing. */

@@ -178,7 +178,7 @@ export class Gateway {
     this.#loopWatch = new LoopWatch(clock, log);
     this.#submissions = new SubmissionReader(clock);
     this.#clients = new UpstreamClients(this.#client, { clock, isJobOpen: (id) => this.#openedJobs().isOpen(id) });
-    this.#registry = this.#makeRegistry();
+    this.#registry = this.#makeRegistry(opened.coordination.share);
     this.#applyUpstreams();
     this.#applyGpuHealth();
     this.#stores = opened.stores;
@@ -200,6 +200,7 @@ export class Gateway {
       replays: this.#replays,
       shedder: () => this.#gpuHealth?.shedder ?? null,
       loopSheds: (requestClass) => this.#loopWatch.sheds(requestClass),
+      overflow: () => this.#overflow.calls,
       catalogPending: () => this.#feed !== null && this.#feed.state === null,
     };
     this.#inference = new InferenceHandler(this.#inferenceDeps);
@@ -210,7 +211,7 @@ export class Gateway {
     this.#collectMetrics();
   }
 
-  #makeRegistry(): UpstreamRegistry {
+  #makeRegistry(share: Coordination["share"]): UpstreamRegistry {
     const { clock, random, log } = this.#options;
     return new UpstreamRegistry({
       clock,
@@ -220,7 +221,7 @@ export class Gateway {
       client: this.#client,
       clientFor: (settings) => this.#clients.of(settings),
       metrics: this.#metrics,
-      share: this.#coordination.share,
+      share,
       onStartWanted: () => this.#feed?.reportSoon(),
     });
   }
@@ -249,6 +250,7 @@ export class Gateway {
       audit: this.#audit,
       client: this.#client,
       registry: this.#registry,
+      makeRegistry: () => this.#makeRegistry(null),
       config: () => this.#config,
       link: this.#coordination.link,
       metrics: this.#metrics.overflow,

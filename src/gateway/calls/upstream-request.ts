@@ -79,7 +79,8 @@ function newMembers(
     const priority = endpoint.adapter.priorityField(request.class);
     if (priority !== null) members.push({ key: priority.field, valueText: String(priority.value) });
   }
-  const model = engineModelName(endpoint, upstream.settings.models, request.model);
+  const { engineModel } = upstream.settings;
+  const model = engineModel ?? engineModelName(endpoint, upstream.settings.models, request.model);
   if (model !== request.model) members.push({ key: "model", valueText: JSON.stringify(model) });
   return members;
 }

@@ -18,6 +18,7 @@ import type { PreparedRequest } from "../calls/prepared-request.ts";
 import { translateRerank } from "../calls/rerank-translation.ts";
 import type { KeyLimiter } from "../limits/key-limiter.ts";
 import type { GpuShedder } from "../gpu/gpu-shedder.ts";
+import type { CallRoute, OverflowCalls } from "../overflow/overflow-calls.ts";
 import type { ReplayDesk } from "../replay/replay-desk.ts";
 import type { OnEnded } from "../replay/replay-run.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
@@ -39,6 +40,8 @@ export interface InferenceDeps extends CallDeps, CallGate {
   readonly catalogPending: () => boolean;
   /** Null while no card is looked at. */
   readonly shedder: () => GpuShedder | null;
+  /** Null: every call goes to its own upstream. */
+  readonly overflow: () => OverflowCalls | null;
 }
 
 /** Members that routing, admission or a splice may need. A second one of any of them is refused. */
@@ -272,8 +275,37 @@ export class InferenceHandler {
   }
 
   #admit(arrived: Arrived, context: RequestContext, onEnded: OnEnded | null): void {
-    const { arriving, upstream, model, scanned, chunks, bytes, hasBody, memory } = arrived;
+    const { arriving, upstream } = arrived;
+    const overflow = this.#deps.overflow();
+    const isJob = context.jobSite !== undefined;
+    const policy = overflow?.concerns(upstream, arriving.class, arriving.path, isJob) ?? null;
+    if (overflow === null || policy === null) return this.#admitTo(arrived, context, onEnded, null);
+    this.#arriving += 1;
+    const call = {
+      requestId: context.requestId,
+      keyId: context.key.id,
+      allowExternal: context.key.allowExternal,
+      model: arrived.model,
+      path: arriving.path,
+      chunks: arrived.chunks,
+    };
+    void overflow.route(policy, call).then((route) => {
+      this.#arriving -= 1;
+      const gone = context.res.gone;
+      if (!gone && !this.#deps.draining()) return this.#admitTo(arrived, context, onEnded, route);
+      route?.cancel(gone ? "the client left" : "the gateway is stopping");
+      if (gone) arrived.refuse("CLIENT_CLOSED", "the client left", { context });
+      else arrived.refuse("DRAINING", "the gateway is stopping", { context });
+      onEnded?.("refused", false);
+    });
+  }
+
+  /** `route`: where it goes instead of its own upstream. */
+  #admitTo(arrived: Arrived, context: RequestContext, onEnded: OnEnded | null, route: CallRoute | null): void {
+    const { arriving, model, scanned, chunks, bytes, hasBody, memory } = arrived;
+    const upstream = route?.upstream ?? arrived.upstream;
     const refuse: Arrived["refuse"] = (code, why, facts) => {
+      route?.cancel(why);
       arrived.refuse(code, why, { context, ...facts });
       onEnded?.("refused", false);
     };
@@ -316,14 +348,20 @@ export class InferenceHandler {
       wantsChoice: this.#asksForChoice(context),
       memory,
     };
-    this.#ask(context, upstream, request, onEnded);
+    this.#ask(context, upstream, request, onEnded, route);
   }
 
   #asksForChoice(context: RequestContext): boolean {
     return EXPLAINED_TO.has(context.key.role) && headerValue(context.req.rawHeaders, "x-yardmaster-explain") === "1";
   }
 
-  #ask(context: RequestContext, upstream: Upstream, request: PreparedRequest, onEnded: OnEnded | null): void {
+  #ask(
+    context: RequestContext,
+    upstream: Upstream,
+    request: PreparedRequest,
+    onEnded: OnEnded | null,
+    route: CallRoute | null,
+  ): void {
     const raw = context.req.rawHeaders;
     const span = this.#deps.tracer.start(
       headerValue(raw, "traceparent"),
@@ -331,7 +369,8 @@ export class InferenceHandler {
       `${request.method} ${context.route.pattern}`,
       context.arrivedWall,
     );
-    const call: AdmittedCall = new AdmittedCall(this.#deps, context, upstream, request, span, (outcome, empty) => {
+    const deps = route === null ? this.#deps : { ...this.#deps, audit: route.audit };
+    const call: AdmittedCall = new AdmittedCall(deps, context, upstream, request, span, (outcome, empty) => {
       this.#deps.calls.delete(call);
       onEnded?.(outcome, empty);
     });

@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
+import { tierUpstream } from "../../contract/resolve-tier-upstream.ts";
 import type { OverflowStateView } from "../../contract/overflow-view.ts";
 import { isOpen, laneOf, type JobRecord } from "../../contract/job.ts";
 import { Ledger } from "../../coord/overflow/ledger.ts";
@@ -17,6 +18,7 @@ import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import { settled, wordsOf } from "./errand-claim.ts";
 import { ledgerMemory } from "./ledger-memory.ts";
 import { moneyEvent } from "./money-audit.ts";
+import { OverflowCalls } from "./overflow-calls.ts";
 import { OverflowDesk } from "./overflow-desk.ts";
 import { overflowState } from "./overflow-state.ts";
 import { OverflowRoutes, type OverflowRoutesDeps } from "./overflow-routes.ts";
@@ -30,6 +32,8 @@ export interface OverflowPorts {
   readonly audit: AuditSink;
   readonly client: UpstreamClient;
   readonly registry: UpstreamRegistry;
+  /** One that shares nothing with other gateways. */
+  readonly makeRegistry: () => UpstreamRegistry;
   readonly config: () => GatewayConfig;
   readonly link: RedisLink | null;
   readonly metrics: OverflowMetrics;
@@ -45,8 +49,10 @@ const EPOCH_BYTES = 8;
 export class Overflow {
   readonly desk: OverflowDesk;
   readonly errands: Errands;
+  readonly calls: OverflowCalls;
   readonly routes: OverflowRoutes;
   readonly #ports: OverflowPorts;
+  readonly #tiers: UpstreamRegistry;
   #ledger: Ledger | null = null;
   #opening: Promise<void> | null = null;
   #jobs: JobStore | null = null;
@@ -69,6 +75,8 @@ export class Overflow {
       mayBeAtWork: (job) => this.#upstreamOf(job)?.settings.kind === "comfyui" && mayBeAtWork(job),
       resultBytesMax: () => ports.config().jobs.resultBytesMax,
     });
+    this.#tiers = ports.makeRegistry();
+    this.calls = new OverflowCalls({ ...ports, desk: this.desk, upstreamOf: (id) => this.#tiers.byId(id) });
     this.routes = new OverflowRoutes({ ...ports, overflow: this });
     ports.metrics.collect(() => ({
       cards: this.desk.policies.map(({ upstream }) => [upstream, this.desk.lastLook(upstream)?.readings ?? []]),
@@ -79,6 +87,7 @@ export class Overflow {
   /** At the start and at each reload. Resolves when the ledger can be asked; it may be away. */
   async apply(): Promise<void> {
     this.desk.apply(this.#ports.config().overflow);
+    this.#tiers.apply(this.desk.tiers.filter(({ provider }) => provider.kind === "openai").map(tierUpstream));
     if (this.desk.policies.length === 0 || this.#closed) return;
     this.#opening ??= this.#open();
     await this.#opening;
@@ -114,6 +123,7 @@ export class Overflow {
   async close(): Promise<void> {
     this.#closed = true;
     this.#timer?.cancel();
+    this.#tiers.dispose();
     await this.#sweeping;
     await this.#ledger?.close();
   }

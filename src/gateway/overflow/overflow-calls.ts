@@ -1,0 +1,242 @@
+import type { AuditEvent } from "../../contract/audit-event.ts";
+import type { OverflowPolicy, Tier } from "../../contract/overflow-settings.ts";
+import type { RequestClass } from "../../contract/request-class.ts";
+import type { Ledger, ReservationName } from "../../coord/overflow/ledger.ts";
+import { costOf } from "../../decide/overflow/providers/price-quote.ts";
+import type { Clock } from "../../kernel/clock.ts";
+import type { Logger } from "../../kernel/log.ts";
+import type { AuditSink } from "../audit/audit-sink.ts";
+import type { Upstream } from "../upstreams/upstream.ts";
+import { moneyEvent, type MoneyOutcome, type MoneyWords } from "./money-audit.ts";
+import type { OverflowDesk } from "./overflow-desk.ts";
+import type { OverflowMetrics } from "./overflow-metrics.ts";
+import type { TierState } from "./tier-state.ts";
+
+export interface OverflowCallsDeps {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly audit: AuditSink;
+  readonly desk: OverflowDesk;
+  readonly metrics: OverflowMetrics;
+  /** What a tier's calls go through; undefined: the tier takes none. */
+  readonly upstreamOf: (tierId: string) => Upstream | undefined;
+}
+
+export interface OverflowCall {
+  readonly requestId: string;
+  readonly keyId: string;
+  readonly allowExternal: boolean;
+  readonly model: string;
+  readonly path: string;
+  readonly chunks: readonly Buffer[];
+}
+
+/** Where a call goes instead. Its money is settled by the call's own record. */
+export interface CallRoute {
+  readonly upstream: Upstream;
+  readonly audit: AuditSink;
+  /** The call is not made after all. */
+  cancel(why: string): void;
+}
+
+const RESERVED_MS = 60_000;
+const CHAT = "/v1/chat/completions";
+/** Answers that say something of the tier, and not of the request. */
+const TIERS_FAULT: ReadonlySet<number> = new Set([401, 402, 403, 429, 500, 502, 503, 504]);
+
+/**
+ * People's chats whose upstream's queue is long, or which can't be reached, on their way to a tier with the same API.
+ *
+ * Invariants:
+ *   C1. Nothing is sent to a tier before its money is reserved, its record is stored and the ledger lets the call begin.
+ *   C2. Each call that began is settled once, by its one record: at what it used, at nothing where the tier refused it, and at what was
+ *       reserved where nobody can say.
+ */
+export class OverflowCalls {
+  readonly #deps: OverflowCallsDeps;
+
+  constructor(deps: OverflowCallsDeps) {
+    this.#deps = deps;
+  }
+
+  /** Null, for nearly every call: it goes where it always goes. */
+  concerns(upstream: Upstream, requestClass: RequestClass, path: string, isJob: boolean): OverflowPolicy | null {
+    if (isJob || requestClass !== "interactive" || path !== CHAT) return null;
+    const policy = this.#deps.desk.policyOf(upstream.settings.id);
+    return policy?.tiers.some(({ provider }) => provider.kind === "openai") === true ? policy : null;
+  }
+
+  /** Null: here. Never rejects. */
+  async route(policy: OverflowPolicy, call: OverflowCall): Promise<CallRoute | null> {
+    const { desk, metrics, log } = this.#deps;
+    try {
+      const { view } = await desk.look(policy, false);
+      if (!view.wanted) return null;
+      const body = parsed(call.chunks);
+      for (const tier of policy.tiers) {
+        const route = tier.provider.kind === "openai" ? await this.#offer(policy, tier, call, body) : null;
+        if (route === null) continue;
+        metrics.decided(policy.upstream, "tier");
+        return route;
+      }
+      metrics.decided(policy.upstream, "local");
+    } catch (error) {
+      log.warn("overflow.call", { message: error instanceof Error ? error.message : String(error) });
+    }
+    return null;
+  }
+
+  async #offer(policy: OverflowPolicy, tier: Tier, call: OverflowCall, body: unknown): Promise<CallRoute | null> {
+    const { desk, metrics, audit, clock } = this.#deps;
+    const { ledger } = desk;
+    const state = desk.tierState(tier.id);
+    const upstream = this.#deps.upstreamOf(tier.id);
+    if (ledger === null || state === undefined || upstream === undefined) return null;
+    const work = { jobId: call.requestId, idempotencyKey: call.requestId, path: call.path, body };
+    const quote = state.provider.price({ ...work, maxMicros: Number.MAX_SAFE_INTEGER });
+    const priceMicros = quote.kind === "priced" ? quote.micros : null;
+    const question = { keyId: call.keyId, allowedThen: call.allowExternal, priceMicros };
+    const { lacks } = desk.verdict(tier, question);
+    for (const lack of lacks) metrics.refused(tier.id, lack);
+    if (lacks.length > 0 || quote.kind !== "priced") return null;
+    const name: ReservationName = { id: `${tier.id}:${call.requestId}`, tier: tier.id, subject: call.requestId };
+    const { micros, currency } = quote;
+    const words: MoneyWords = {
+      subject: call.requestId,
+      keyId: call.keyId,
+      class: "interactive",
+      model: call.model,
+      upstream: policy.upstream,
+      tier: tier.id,
+      micros,
+      currency,
+      why: "",
+    };
+    state.enter();
+    const begun = await this.#begin(ledger, tier, name, words).catch(() => false);
+    if (!begun) {
+      state.onSubmission("abandoned");
+      state.leave();
+      return null;
+    }
+    return new PaidCall({ clock, audit, ledger, name, words, tier, state, metrics }, upstream);
+  }
+
+  async #begin(ledger: Ledger, tier: Tier, name: ReservationName, words: MoneyWords): Promise<boolean> {
+    const { audit, clock, metrics } = this.#deps;
+    const reserved = await ledger.reserve({
+      ...name,
+      micros: words.micros,
+      currency: words.currency,
+      budget: tier.budget,
+      // A call can't wait for an approval of its own.
+      approval: tier.approval === "tier" ? null : { hash: "", requester: words.keyId, twoPerson: tier.twoPerson },
+      ttlMs: RESERVED_MS,
+    });
+    if (reserved.kind === "refused") {
+      metrics.refused(tier.id, reserved.lack);
+      return false;
+    }
+    try {
+      await audit.commit(moneyEvent(clock, "money_committed", words));
+    } catch {
+      metrics.refused(tier.id, "audit_away");
+      await ledger.giveBack(name, "the audit takes no record");
+      return false;
+    }
+    const begun = await ledger.begin(name);
+    if (begun.kind === "done") return true;
+    metrics.refused(tier.id, begun.lack);
+    await ledger.giveBack(name, "the call did not begin");
+    return false;
+  }
+}
+
+interface PaidCallParts {
+  readonly clock: Clock;
+  readonly audit: AuditSink;
+  readonly ledger: Ledger;
+  readonly name: ReservationName;
+  readonly words: MoneyWords;
+  readonly tier: Tier;
+  readonly state: TierState;
+  readonly metrics: OverflowMetrics;
+}
+
+class PaidCall implements CallRoute {
+  readonly upstream: Upstream;
+  readonly audit: AuditSink;
+  readonly #parts: PaidCallParts;
+  #over = false;
+
+  constructor(parts: PaidCallParts, upstream: Upstream) {
+    const { audit, tier } = parts;
+    this.#parts = parts;
+    this.upstream = upstream;
+    this.audit = {
+      record: (event) => {
+        audit.record({ ...event, overflow: tier.id });
+        this.#settle(event);
+      },
+      commit: (event) => audit.commit(event),
+      query: (query) => audit.query(query),
+      stats: () => audit.stats(),
+      close: () => Promise.resolve(),
+    };
+  }
+
+  cancel(why: string): void {
+    this.#end("abandoned", { kind: "free", why });
+  }
+
+  #settle(event: AuditEvent): void {
+    const { metrics, tier } = this.#parts;
+    const refused = event.outcome === "engine_error";
+    const fault = refused ? TIERS_FAULT.has(event.status) : event.errorCode?.startsWith("UPSTREAM_") === true;
+    metrics.submitted(tier.id, event.outcome === "ok" ? "done" : refused ? "refused" : "unknown");
+    const health = fault ? "failed" : event.outcome === "ok" ? "ok" : "abandoned";
+    if (event.attempts === 0) this.#end(health, { kind: "free", why: "no call was made" });
+    else if (refused) this.#end(health, { kind: "free", why: `the tier answered ${event.status}` });
+    else this.#end(health, { kind: "charged", micros: this.#costOf(event) });
+  }
+
+  /** Null: nobody can say. */
+  #costOf({ promptTokens, completionTokens, outcome }: AuditEvent): number | null {
+    const { price } = this.#parts.tier.provider;
+    if (price === null) return 0;
+    if (outcome !== "ok" || promptTokens === null || completionTokens === null) return null;
+    if (price.unit === "call") return price.micros;
+    return costOf(price, promptTokens + completionTokens) ?? null;
+  }
+
+  #end(
+    health: "ok" | "failed" | "abandoned",
+    end: { readonly kind: "free"; readonly why: string } | { readonly kind: "charged"; readonly micros: number | null },
+  ): void {
+    if (this.#over) return;
+    this.#over = true;
+    const { ledger, name, state, words } = this.#parts;
+    state.onSubmission(health);
+    state.leave();
+    if (end.kind === "free") {
+      this.#record("money_freed", words.micros, end.why);
+      void ledger.giveBack(name, end.why);
+    } else {
+      this.#record("money_charged", end.micros ?? words.micros, "");
+      void ledger.settle(name, end.micros);
+    }
+  }
+
+  #record(outcome: MoneyOutcome, micros: number, why: string): void {
+    const { audit, clock, words } = this.#parts;
+    audit.record(moneyEvent(clock, outcome, { ...words, micros, why }));
+  }
+}
+
+function parsed(chunks: readonly Buffer[]): unknown {
+  try {
+    return JSON.parse(Buffer.concat(chunks).toString("utf8"));
+  } catch {
+    return undefined;
+  }
+}
