@@ -152,7 +152,7 @@ export class Agent {
       enginePorts: settings.enginePorts,
       onChange: () => this.#beat?.(),
     });
-    this.#desk = new CommandDesk({ clock, log, state, shards: this.#shards });
+    this.#desk = new CommandDesk({ clock, log, state, shards: this.#shards, weights: this.#weights });
     this.#links = new AgentLinks({
       clock,
       random: options.random,
@@ -212,7 +212,7 @@ export class Agent {
       ...readMemory(),
       diskFreeMib: await readDiskFreeMib(this.#weightsDir, settings.weights.reserve),
       weights: this.#weights.held.slice(0, CACHE_ENTRIES_MAX),
-      leftovers: [],
+      leftovers: await this.#weights.leftovers(),
       engines: settings.commands.length > 0 ? [...engines, "command"] : engines,
       commands: settings.commands,
       gpus,

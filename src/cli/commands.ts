@@ -8,6 +8,7 @@ import { ctlGpuCommands } from "./ctl-gpu.ts";
 import { ctlKeyCommands } from "./ctl-key.ts";
 import { ctlOverflowCommands } from "./ctl-overflow.ts";
 import { ctlRestartCommands } from "./ctl-restart.ts";
+import { ctlWeightsCommands } from "./ctl-weights.ts";
 import { keyCommands } from "./key-commands.ts";
 
 /** Commands that end by themselves. The roles, which run until they are told to stop, are added by `main.ts`. */
@@ -22,4 +23,5 @@ export const cliCommands: readonly Command[] = [
   ...ctlCatalogCommands,
   ...ctlGpuCommands,
   ...ctlOverflowCommands,
+  ...ctlWeightsCommands,
 ];

@@ -17,6 +17,7 @@ import { escapeControls } from "../kernel/log.ts";
 import { type Command, EXIT } from "./cli-io.ts";
 import { reportFailure } from "./ctl-client.ts";
 import { controlCommand, inPath, show, showBody, watch, WATCH_HELP, WATCH_OPTIONS } from "./ctl-control.ts";
+import { fetchWords } from "./ctl-weights.ts";
 import { formatTable, orDash } from "./table.ts";
 
 const counts = (record: Readonly<Record<string, number>>): string =>
@@ -147,7 +148,7 @@ const replicas = list(
     replica.id,
     replica.model,
     replica.engine,
-    replica.outdated ? `${replica.state}, outdated` : replica.state,
+    [replica.state, ...fetchWords(replica.fetch), ...(replica.outdated ? ["outdated"] : [])].join(", "),
     orDash(replica.nodes.join(",")),
     String(replica.gpus.length),
     replica.idle_s === null ? "-" : `${replica.idle_s} s`,

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { REPLICA_ENGINES, type Profile } from "./catalog.ts";
-import type { GpuReport, NodeReport, ShardFailure } from "./fleet.ts";
+import type { GpuReport, NodeReport, RemovedWeights, ShardFailure } from "./fleet.ts";
 import { readFrame, type ReadFrame } from "./frames.ts";
 
 /**
@@ -147,10 +147,21 @@ const logs = z.object({
   requestId: id,
   lines: z.array(text(LOG_LINE_CHARS_MAX)).max(LOG_LINES_MAX),
 });
+const removedWeights: z.ZodType<RemovedWeights> = z.object({
+  name: text(256),
+  outcome: z.enum(["removed", "kept", "refused", "failed"]),
+  freedBytes: count,
+  why: text(1_024).nullable(),
+});
+const collected = z.object({
+  type: z.literal("collected"),
+  requestId: id,
+  results: z.array(removedWeights).max(CACHE_ENTRIES_MAX),
+});
 const ping = z.object({ type: z.literal("ping"), n: count });
 const pong = z.object({ type: z.literal("pong"), n: count });
 
-const agentMessage = z.discriminatedUnion("type", [hello, report, result, logs, ping, pong]);
+const agentMessage = z.discriminatedUnion("type", [hello, report, result, logs, collected, ping, pong]);
 export type AgentMessage = z.output<typeof agentMessage>;
 
 const profile: z.ZodType<Profile> = z.object({
@@ -200,6 +211,8 @@ const verb = z.discriminatedUnion("kind", [
   /** The control plane has taken note of a shard that has ended. */
   z.object({ kind: z.literal("forget"), replicaId: id, generation: count }),
   z.object({ kind: z.literal("logs"), requestId: id, replicaId: id, lines: count.max(LOG_LINES_MAX) }),
+  /** To remove weights from the node's cache, each after the node's own look at it. */
+  z.object({ kind: z.literal("collect"), requestId: id, names: z.array(text(256)).max(CACHE_ENTRIES_MAX) }),
 ]);
 export type Verb = z.output<typeof verb>;
 export type StartVerb = Extract<Verb, { kind: "start" }>;

@@ -15,6 +15,8 @@ export const CONTROL_ROUTES = {
   models: "/v1/models",
   replicas: "/v1/replicas",
   rollout: "/v1/rollout",
+  weights: "/v1/weights",
+  weightsCollect: "/v1/weights/collect",
   events: "/v1/events",
   enrolmentTokens: "/v1/enrolment-tokens",
   gateways: "/v1/gateways",
@@ -151,6 +153,8 @@ export const replicaView = z.object({
   replaces: words,
   /** Without a request, at least; null: not every gateway knows. */
   idle_s: unknown,
+  /** How far its weights have come, over all its nodes; null while nothing is fetched. */
+  fetch: z.object({ bytes: z.number(), total_bytes: unknown, bytes_per_s: unknown, left_s: unknown }).nullable(),
   created: z.string(),
   ready: words,
   why: words,
@@ -159,6 +163,48 @@ export type ReplicaAnswer = z.output<typeof replicaView>;
 
 export const restartView = z.object({ replica: z.string(), restart: z.string() });
 export const rolloutView = z.object({ replicas: z.array(z.string()) });
+/** What lies in the caches of nodes that are heard. */
+export const weightsView = z.object({
+  node: z.string(),
+  /** The computed name, or for what is not the node's own the one that it has. */
+  name: z.string(),
+  bytes: unknown,
+  kind: z.enum(["whole", "partial", "foreign"]),
+  in_use: z.boolean(),
+  /** Models of this catalog, of the one before, and of replicas that run. */
+  wanted_by: z.array(z.string()),
+  /** `ctl weights gc --collect` would ask its node to remove it. */
+  unwanted: z.boolean(),
+});
+export type WeightsAnswer = z.output<typeof weightsView>;
+
+export const weightsListView = z.object({
+  weights: z.array(weightsView),
+  /** Why nothing may be removed now; null when it may. */
+  held: words,
+});
+export type WeightsListAnswer = z.output<typeof weightsListView>;
+
+/** What was asked for, then what each node did. */
+export const collectionView = z.object({
+  asked: z.object({ nodes: z.number(), weights: z.number(), bytes: z.number() }),
+  nodes: z.array(
+    z.object({
+      node: z.string(),
+      /** Why the node did not answer; null when it did. What it removed then is in the list of weights. */
+      silent: words,
+      results: z.array(
+        z.object({
+          name: z.string(),
+          outcome: z.enum(["removed", "kept", "refused", "failed"]),
+          freed_bytes: z.number(),
+          why: words,
+        }),
+      ),
+    }),
+  ),
+});
+export type CollectionAnswer = z.output<typeof collectionView>;
 
 /** Gateways that are connected to the control plane that answers. */
 export const gatewayView = z.object({

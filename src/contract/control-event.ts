@@ -23,6 +23,7 @@ export type ControlEventKind =
   | "modelScaled"
   | "restartAsked"
   | "rolloutAsked"
+  | "weightsCollected"
   | "eventsLost"
   | "eventDamaged";
 

@@ -54,6 +54,12 @@ export const CONTROL_METRICS = {
     labels: ["state"],
     help: "Nodes of the cluster: ready, unreachable, lost, never_seen. Absent on a standby.",
   },
+  weights: {
+    name: "yardmaster_weights_bytes",
+    type: "gauge",
+    labels: ["use"],
+    help: "Bytes of weights in the caches of nodes that are heard: in_use by an engine, idle, or partial (downloads that have not ended). Foreign files are not counted. Absent on a standby.",
+  },
   nodesCordoned: {
     name: "yardmaster_nodes_cordoned",
     type: "gauge",

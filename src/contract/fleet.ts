@@ -68,6 +68,16 @@ export interface FetchReport {
   readonly leftS: number | null;
 }
 
+/** What a node did with weights that it was asked to remove from its cache. */
+export interface RemovedWeights {
+  readonly name: string;
+  /** "refused": nothing was touched. "kept": something is still there, which is not the node's own or could not be removed. */
+  readonly outcome: "removed" | "kept" | "refused" | "failed";
+  readonly freedBytes: number;
+  /** Null for "removed". */
+  readonly why: string | null;
+}
+
 /** Something in a node's cache of weights that no engine can use as it is. */
 export interface CacheLeftover {
   readonly name: string;

@@ -18,6 +18,7 @@ import { CatalogAnswers } from "./api/catalog-answers.ts";
 import { ClusterAnswers } from "./api/cluster-answers.ts";
 import { GatewayAnswers } from "./api/gateway-answers.ts";
 import { RestartAnswers } from "./api/restart-answers.ts";
+import { WeightsAnswers } from "./api/weights-answers.ts";
 import { readServerTls, type ServerTls } from "./api/server-tls.ts";
 import { CatalogKeeper, type CatalogPorts } from "./catalog/catalog-keeper.ts";
 import { CatalogReader } from "./catalog/catalog-reader.ts";
@@ -81,6 +82,7 @@ export class ControlPlane {
   readonly #api: ApiServer;
   readonly #cluster: ClusterAnswers;
   readonly #restarts: RestartAnswers;
+  readonly #weights: WeightsAnswers;
   readonly #catalog: CatalogAnswers;
   readonly #gateways: GatewayAnswers;
   readonly #end = new AbortController();
@@ -158,6 +160,7 @@ export class ControlPlane {
       isConnected: (node) => [...this.#live.links.nodes.values()].includes(node),
     });
     this.#restarts = new RestartAnswers({ clock, leadership: this.#leadership, view, bounded });
+    this.#weights = new WeightsAnswers({ view, bounded });
     this.#catalog = new CatalogAnswers(shared);
     this.#gateways = new GatewayAnswers({
       clock,
@@ -285,10 +288,8 @@ export class ControlPlane {
         return Promise.resolve({ kind: "text", status: 200, text: "ok\n" });
       case "readyz":
         return this.#ready();
-      case "metrics": {
-        const page = this.#live.metrics.page(request.req.headers.accept);
-        return Promise.resolve({ kind: "text", status: 200, ...page });
-      }
+      case "metrics":
+        return this.#metrics(request);
       case "status":
         return this.#cluster.status();
       case "leader":
@@ -318,6 +319,9 @@ export class ControlPlane {
         return this.#cluster.logs(request);
       case "restoredConfirm":
         return this.#cluster.confirmRestored(request);
+      case "weights":
+      case "weightsCollect":
+        return this.#weights.answer(request);
       case "gateways":
         return Promise.resolve(this.#gateways.list());
       case "gatewayCredentials":
@@ -345,6 +349,10 @@ export class ControlPlane {
       default:
         return assertNever(route.handler, "handler");
     }
+  }
+
+  #metrics({ req }: ApiRequest): Promise<Answer> {
+    return Promise.resolve({ kind: "text", status: 200, ...this.#live.metrics.page(req.headers.accept) });
   }
 
   /** Leading or not, with or without its store: it answers and shows what it knows. */

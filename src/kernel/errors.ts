@@ -107,6 +107,12 @@ export const ERRORS = {
     retry: "never",
     meaning: "The job was accepted, and the store that held it was emptied since.",
   },
+  WEIGHTS_HELD: {
+    http: 409,
+    retry: "never",
+    meaning:
+      "No weights are removed now, since the control plane may not know all that is wanted: the store is an old copy, most of the fleet is silent, or the leader is new. The message says which.",
+  },
   CONFIRMATION_NEEDED: {
     http: 409,
     retry: "never",

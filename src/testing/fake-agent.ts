@@ -167,6 +167,9 @@ export class FakeAgent {
         break;
       case "logs":
         this.say({ type: "logs", requestId: verb.requestId, lines: [`a line of ${verb.replicaId}`] });
+        break;
+      case "collect":
+        this.say({ type: "collected", requestId: verb.requestId, results: [] });
     }
     this.say({ type: "result", commandId, outcome: "done", code: null, why: null });
     this.report();

@@ -4,6 +4,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { StartVerb } from "../../src/contract/agent-link.ts";
+import { agentSection } from "../../src/contract/agent-schema.ts";
 import { weightsName } from "../../src/contract/resolve-catalog.ts";
 import type { StartOver } from "../../src/testing/a-start.ts";
 import { someBytes } from "../../src/testing/weights/cache-world.ts";
@@ -101,4 +102,30 @@ test("weights that can't be had are a start that failed, in words; a start whose
   const other = await control.untilState("r2", "failed", STARTED_MS);
   assert.match(other.failure?.message ?? "", /names other weights than those of its source/);
   assert.equal(server.ledger.length, asked);
+});
+
+test("weights that do not fit hold up their own replica alone: heartbeats and other engines go on, and after its time the start has failed for want of space [80.A15 40.N6]", async () => {
+  await using server = await FakeFileServer.start();
+  server.files.set("/m.gguf", { bytes: BYTES });
+  const weights = agentSection.parse({ weights: { reserve: 0.9 } }).weights;
+  await using world = await ledAgent({ agent: { weights } });
+  const { control } = world;
+  await control.command(world.hostileStart([], { replicaId: "r2" }));
+  const other = await control.untilState("r2", "ready", STARTED_MS);
+  // A machine whose disk is nearly empty has room for these bytes in spite of the reserve: then there are not enough of them.
+  const huge = (control.report?.diskFreeMib ?? 0) > 0;
+  if (huge) server.files.set("/m.gguf", { bytes: BYTES, headers: { "content-length": String(2 ** 45) } });
+  await control.command(withWeights(world, `${server.origin}/m.gguf`, { startStallMs: 6_000 }));
+  const blocked = await control.untilShard(
+    "r1",
+    "tells why",
+    ({ blockedBy }) => /no space/.test(blockedBy ?? ""),
+    STARTED_MS,
+  );
+  assert.equal(blocked.state, "fetching");
+  for (let beats = 0; beats < 5; beats += 1) await control.nextReport();
+  const { failure } = await control.untilState("r1", "failed", STARTED_MS);
+  assert.deepEqual([failure?.kind, /no space/.test(failure?.message ?? "")], ["fetch", true]);
+  assert.deepEqual([control.shard("r2")?.state, control.shard("r2")?.pid], ["ready", other.pid]);
+  assert.deepEqual(control.report?.weights, []);
 });

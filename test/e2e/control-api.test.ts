@@ -50,6 +50,8 @@ const bind = (inner: ClusterView): ClusterView => ({
   confirmRestored: (by) => inner.confirmRestored(by),
   logs: (...args) => inner.logs(...args),
   gateways: () => inner.gateways(),
+  weights: () => inner.weights(),
+  collectWeights: (by) => inner.collectWeights(by),
 });
 
 /** One node and one replica beside what the store has. */

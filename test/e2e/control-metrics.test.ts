@@ -24,7 +24,14 @@ test("a leader's page speaks for the whole cluster, a standby's for itself alone
   await using control = await leadingControl();
   await using standby = await startTestControl({ dataDir: control.dataDir });
   const agent = await enrolledAgent(control, "node-a");
-  agent.part = { gpus: [aGpu("g1"), aGpu("g2", { index: 1, health: "sick", healthWhy: "XID 79" })] };
+  agent.part = {
+    gpus: [aGpu("g1"), aGpu("g2", { index: 1, health: "sick", healthWhy: "XID 79" })],
+    weights: [{ name: "a".repeat(64), bytes: 5, inUse: false }],
+    leftovers: [
+      { name: "b".repeat(64), bytes: 7, kind: "partial" },
+      { name: "mine", bytes: 9, kind: "foreign" },
+    ],
+  };
   agent.report();
   await applyCatalog(control, [
     { name: "m", profiles: [{ engine: "vllm", source: "/w/m", gpu: { class: ["h200"], memory_gb: 20 } }] },
@@ -44,6 +51,8 @@ test("a leader's page speaks for the whole cluster, a standby's for itself alone
     ["yardmaster_gpus", { class: "h200", state: "used" }, 1],
     ["yardmaster_gpus", { class: "h200", state: "sick" }, 1],
     ["yardmaster_gpus", { class: "h200", state: "free" }, 0],
+    ["yardmaster_weights_bytes", { use: "idle" }, 5],
+    ["yardmaster_weights_bytes", { use: "partial" }, 7],
     ["yardmaster_models", { state: "ready" }, 1],
     ["yardmaster_models", { state: "waiting" }, 1],
     ["yardmaster_placement_failures", { reason: "gpuClass" }, 1],

@@ -6,6 +6,7 @@ import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Shards, VerbOutcome } from "../engine/shards.ts";
 import type { AgentState } from "../state/agent-state.ts";
+import type { WeightsCache } from "../weights/weights-cache.ts";
 import type { ControlLink } from "./control-link.ts";
 
 /**
@@ -30,6 +31,7 @@ export interface DeskPorts {
   readonly log: Logger;
   readonly state: AgentState;
   readonly shards: Shards;
+  readonly weights: WeightsCache;
 }
 
 export class CommandDesk {
@@ -130,7 +132,7 @@ export class CommandDesk {
   }
 
   async #carryOut(link: ControlLink, { verb }: Command): Promise<VerbOutcome> {
-    const { shards } = this.#ports;
+    const { shards, weights } = this.#ports;
     switch (verb.kind) {
       case "start":
         return shards.start(verb);
@@ -143,6 +145,11 @@ export class CommandDesk {
         if (lines === null)
           return { kind: "refused", code: "SHARD_UNKNOWN", why: `there is no ${verb.replicaId} here` };
         link.send({ type: "logs", requestId: verb.requestId, lines });
+        return { kind: "done" };
+      }
+      case "collect": {
+        const results = await weights.collect(verb.names);
+        link.send({ type: "collected", requestId: verb.requestId, results: [...results] });
         return { kind: "done" };
       }
       default:

@@ -20,7 +20,7 @@ export interface Removal {
   readonly files: number;
   /** What was left where it is, and why. */
   readonly kept: readonly string[];
-  /** Files of the record that are still there, since the system did not let them be removed. */
+  /** Files and folders of the record that may still be there, since the system did not let them be removed. */
   readonly left: number;
 }
 
@@ -191,6 +191,15 @@ async function putBack(moved: string, place: string, what: BigIntStats): Promise
 }
 
 async function removeFolder(work: Work, parent: FileHandle, path: string, known: Identity): Promise<void> {
+  try {
+    await removeKnownFolder(work, parent, path, known);
+  } catch (error) {
+    work.left += 1;
+    work.kept.push(`${path}: ${messageOf(error)}`);
+  }
+}
+
+async function removeKnownFolder(work: Work, parent: FileHandle, path: string, known: Identity): Promise<void> {
   const name = baseOf(path);
   const folder = await openKnown(parent, name, known);
   if (folder === "gone") return;
@@ -211,8 +220,11 @@ async function removeFolder(work: Work, parent: FileHandle, path: string, known:
     if (!taken.isDirectory() || !isIdentity(taken, known)) throw new Error("became another folder meanwhile");
     await rmdir(moved);
   } catch (error) {
-    await putBack(moved, under(parent, name), taken);
-    work.kept.push(`${path}: ${messageOf(error)}`);
+    const back = await putBack(moved, under(parent, name), taken).then(
+      () => "",
+      () => `, and lies in ${TRASH} now, since its place is taken`,
+    );
+    work.kept.push(`${path}: ${messageOf(error)}${back}`);
   }
 }
 

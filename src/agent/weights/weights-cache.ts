@@ -1,13 +1,14 @@
 import { randomBytes } from "node:crypto";
 import { lstat, mkdir, rename } from "node:fs/promises";
 import { join } from "node:path";
-import type { FetchReport, HeldWeights } from "../../contract/fleet.ts";
+import type { CacheLeftover, FetchReport, HeldWeights, RemovedWeights } from "../../contract/fleet.ts";
 import type { WeightsSettings } from "../../contract/resolve-agent.ts";
 import { weightsName } from "../../contract/resolve-catalog.ts";
 import {
   bytesOf,
   type HoldingRecord,
   judgeHeldFile,
+  judgeRemoval,
   newHolding,
   type SeenFile,
   stagingName,
@@ -22,7 +23,8 @@ import { digestOf } from "./fetch-file.ts";
 import { type FetchPorts, SourceFetch, type SourceOutcome } from "./fetch-source.ts";
 import { Holdings } from "./holdings.ts";
 import { Origins } from "./origins.ts";
-import { makeTrash, removeOwned } from "./remove-owned.ts";
+import { listLeftovers } from "./list-leftovers.ts";
+import { makeTrash, type Removal, removeOwned } from "./remove-owned.ts";
 import { Turns } from "./turns.ts";
 import { type Resolve, WebClient } from "./web-client.ts";
 
@@ -69,6 +71,7 @@ export type WeightsView =
 
 const RETRY_MS = 5_000;
 const MOVES_MAX = 3;
+const LEFTOVERS_MS = 30_000;
 
 type End = { readonly path: string } | { readonly missing: string };
 
@@ -101,6 +104,9 @@ export class WeightsCache {
   readonly #holders = new Map<string, Set<string>>();
   /** What is still being done about a name that nobody holds any more. */
   readonly #ending = new Map<string, Promise<void>>();
+  /** Counts what changes the cache. */
+  #changes = 0;
+  #leftovers: { readonly at: number; readonly of: number; readonly list: readonly CacheLeftover[] } | null = null;
 
   /** Throws CONFIG_INVALID on a record that can't be read. A cache that can't be written is told by whoever needs it. */
   static async open(ports: WeightsPorts): Promise<WeightsCache> {
@@ -208,6 +214,66 @@ export class WeightsCache {
     }));
   }
 
+  /** What else lies in the cache, as it was at most LEFTOVERS_MS ago. */
+  async leftovers(): Promise<readonly CacheLeftover[]> {
+    const now = this.#ports.clock.mono();
+    if (this.#leftovers === null || now - this.#leftovers.at > LEFTOVERS_MS || this.#leftovers.of !== this.#changes) {
+      const of = this.#changes;
+      const list = await listLeftovers(this.#ports.folder, this.#holdings.all).catch(() => []);
+      this.#leftovers = { at: now, of, list };
+    }
+    return this.#leftovers.list;
+  }
+
+  /** Removes what the control plane asks for, as far as the node finds it its own and in no use. Never rejects. */
+  async collect(names: readonly string[]): Promise<readonly RemovedWeights[]> {
+    const results: RemovedWeights[] = [];
+    for (const name of new Set(names)) results.push(await this.#collectOne(name));
+    this.#changes += 1;
+    return results;
+  }
+
+  async #collectOne(name: string): Promise<RemovedWeights> {
+    const shown = name.slice(0, 256);
+    await this.#ending.get(name);
+    const record = this.#holdings.get(name);
+    const verdict = judgeRemoval(name, record, {
+      heldBy: [...(this.#holders.get(name) ?? [])],
+      fetching: this.#entries.has(name),
+    });
+    const log = (result: RemovedWeights): RemovedWeights => {
+      this.#ports.log.info("weights.collect", { ...result });
+      return result;
+    };
+    if (verdict.kind === "refused" || record === undefined)
+      return log({
+        name: shown,
+        outcome: "refused",
+        freedBytes: 0,
+        why: verdict.kind === "refused" ? verdict.why : "unknown",
+      });
+    const { promise, resolve } = Promise.withResolvers<void>();
+    // A start that wants them meanwhile waits until they are gone, and fetches them again.
+    this.#await(name, promise);
+    try {
+      const { freedBytes, kept } = await this.#remove(record);
+      const why = kept.length === 0 ? null : kept.slice(0, 5).join("; ").slice(0, 1_000);
+      return log({ name, outcome: kept.length === 0 ? "removed" : "kept", freedBytes, why });
+    } catch (error) {
+      return log({ name, outcome: "failed", freedBytes: 0, why: messageOf(error).slice(0, 1_000) });
+    } finally {
+      resolve();
+    }
+  }
+
+  /** The record goes with the last of its files; what is left then is not the node's own. */
+  async #remove(record: HoldingRecord): Promise<Removal> {
+    const top = record.status === "complete" ? record.name : stagingName(record);
+    const removal = await removeOwned(this.#ports.folder, top, record);
+    if (removal.left === 0) await this.#holdings.drop(record.name);
+    return removal;
+  }
+
   /** Ends what is under way; what was fetched so far stays. */
   async close(): Promise<void> {
     const entries = [...this.#entries.values()];
@@ -231,6 +297,7 @@ export class WeightsCache {
           source: shownSource(entry.wish),
           missing,
         });
+        this.#changes += 1;
         this.#ports.onChange();
         return;
       } catch (error) {
@@ -312,8 +379,7 @@ export class WeightsCache {
   async #clean(name: string): Promise<void> {
     const record = this.#holdings.get(name);
     if (record?.status !== "fetching") return;
-    const { left } = await removeOwned(this.#ports.folder, stagingName(record), record);
-    if (left === 0) await this.#holdings.drop(name);
+    await this.#remove(record);
   }
 
   /** Files of ours that are not what they were go; what is not ours is kept beside. */

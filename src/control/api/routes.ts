@@ -21,6 +21,8 @@ export type Handler =
   | "restart"
   | "rollout"
   | "scale"
+  | "weights"
+  | "weightsCollect"
   | "events"
   | "tokenNew"
   | "logs"
@@ -76,6 +78,8 @@ export const API_ROUTES: readonly ApiRoute[] = [
   row("GET", CONTROL_ROUTES.replicas, "replicas", OPERATORS),
   row("POST", `${CONTROL_ROUTES.replicas}/*/restart`, "restart", OPERATORS),
   row("GET", `${CONTROL_ROUTES.replicas}/*/logs`, "logs", OPERATORS),
+  row("GET", CONTROL_ROUTES.weights, "weights", OPERATORS),
+  row("POST", CONTROL_ROUTES.weightsCollect, "weightsCollect", ADMINS),
   row("GET", CONTROL_ROUTES.gateways, "gateways", OPERATORS),
   row("GET", `${CONTROL_ROUTES.gateways}/credentials`, "gatewayCredentials", OPERATORS),
   row("POST", `${CONTROL_ROUTES.gateways}/credentials`, "gatewayEnrol", ADMINS),

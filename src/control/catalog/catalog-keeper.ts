@@ -167,6 +167,16 @@ export class CatalogKeeper {
     return this.#ports.bounded(this.#ports.store.catalog(revision));
   }
 
+  /** The one before a revision: null where it was the first, undefined when it can't be read any more. */
+  async catalogBefore(revision: number): Promise<Catalog | null | undefined> {
+    if (revision <= 1) return null;
+    const stored = await this.revision(revision - 1);
+    if (stored === undefined) return undefined;
+    const source = `revision ${stored.revision}`;
+    const read = await this.#ports.reader.open({ text: stored.text, source, before: null, running: NOBODY });
+    return read.kind === "invalid" ? undefined : { revision: stored.revision, models: read.models };
+  }
+
   /** Newest first. */
   history(limit: number): Promise<CatalogRevision[]> {
     return this.#ports.bounded(this.#ports.store.catalogHistory(limit));

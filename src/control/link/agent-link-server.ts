@@ -8,7 +8,7 @@ import {
   type Verb,
 } from "../../contract/agent-link.ts";
 import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
-import type { NodeReport } from "../../contract/fleet.ts";
+import type { NodeReport, RemovedWeights } from "../../contract/fleet.ts";
 import { RegistrationQueue } from "../../decide/fleet/registration-queue.ts";
 import type { Clock, MonoMs, Timer } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
@@ -19,7 +19,7 @@ import type { ControlStore } from "../store/control-store.ts";
 import { AgentConnection } from "./agent-connection.ts";
 import { type Admitted, AgentDoor } from "./agent-door.ts";
 import { NumberProofs } from "./number-proofs.ts";
-import { PendingLogs } from "./pending-logs.ts";
+import { PendingAnswers } from "./pending-answers.ts";
 
 /**
  * All agents that have dialled this control plane, leading or not.
@@ -35,6 +35,9 @@ import { PendingLogs } from "./pending-logs.ts";
 const REGISTRATIONS_EVERY_MS = 20;
 const WAITING_MAX = 4_096;
 const SWEEP_MS = 60_000;
+const LOGS_MS_MAX = 5_000;
+/** Large files take a while to go; whoever asked is not kept waiting longer than a client waits. */
+const COLLECTION_MS_MAX = 20_000;
 
 export interface AgentLinkPorts {
   readonly clock: Clock;
@@ -77,8 +80,9 @@ export class AgentLinkServer {
   readonly #connections = new Map<string, AgentConnection>();
   /** Every open connection, those that have not been welcomed included. */
   readonly #open = new Set<AgentConnection>();
-  readonly #logs: PendingLogs;
   readonly #proofs: NumberProofs;
+  readonly #logs: PendingAnswers<readonly string[]>;
+  readonly #collections: PendingAnswers<readonly RemovedWeights[]>;
   #leading: Leading | null = null;
   #nextTimer: Timer | undefined;
   #sweepTimer: Timer;
@@ -89,8 +93,9 @@ export class AgentLinkServer {
     this.#ports = ports;
     this.#door = new AgentDoor({ ...ports, leads: () => this.#leading !== null });
     this.#queue = new RegistrationQueue({ everyMs: REGISTRATIONS_EVERY_MS, waitingMax: WAITING_MAX }, clock.mono());
-    this.#logs = new PendingLogs(clock);
     this.#proofs = new NumberProofs(ports.store.clusterSecret);
+    this.#logs = new PendingAnswers(clock, "logs", LOGS_MS_MAX);
+    this.#collections = new PendingAnswers(clock, "collections", COLLECTION_MS_MAX);
     this.#sweepTimer = clock.after(SWEEP_MS, () => void this.#sweep());
   }
 
@@ -164,6 +169,13 @@ export class AgentLinkServer {
   /** The last lines of an engine's log. Throws SHARD_UNKNOWN, or UPSTREAM_UNAVAILABLE when the node does not answer. */
   logs(nodeId: string, replicaId: string, lines: number): Promise<readonly string[]> {
     return this.#logs.ask(nodeId, (requestId) => this.send(nodeId, { kind: "logs", requestId, replicaId, lines }, 0));
+  }
+
+  /** Asks a node to remove weights from its cache; it has the last word on each. Throws NODE_SILENT when it does not answer. */
+  collect(nodeId: string, names: readonly string[]): Promise<readonly RemovedWeights[]> {
+    return this.#collections.ask(nodeId, (requestId) =>
+      this.send(nodeId, { kind: "collect", requestId, names: [...names] }, 0),
+    );
   }
 
   /** For a node that was shut out. */
@@ -246,6 +258,9 @@ export class AgentLinkServer {
       }
       case "logs":
         this.#logs.answer(message.requestId, nodeId, message.lines);
+        break;
+      case "collected":
+        this.#collections.answer(message.requestId, nodeId, message.results);
     }
   }
 
@@ -279,6 +294,7 @@ export class AgentLinkServer {
   ): void {
     const { nodeId, node } = connection;
     if (verb?.kind === "logs") this.#logs.refuse(verb.requestId, nodeId, code ?? "", why ?? "");
+    if (verb?.kind === "collect") this.#collections.refuse(verb.requestId, nodeId, code ?? "", why ?? "");
     const replicaId = verb !== undefined && "replicaId" in verb ? verb.replicaId : null;
     this.#ports.log.warn("command.refused", { node, replica: replicaId, verb: verb?.kind ?? null, code, outcome });
     const words = `node ${node} ${outcome} to ${verb?.kind ?? "carry out a command"}: ${code ?? "no code"} ${why ?? ""}`;
@@ -292,6 +308,7 @@ export class AgentLinkServer {
     if (this.#connections.get(nodeId) !== connection) return;
     this.#connections.delete(nodeId);
     this.#logs.gone(nodeId);
+    this.#collections.gone(nodeId);
     this.#ports.log.info("agent.disconnected", { node, node_id: nodeId, why });
   }
 

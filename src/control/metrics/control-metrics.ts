@@ -105,6 +105,7 @@ export class ControlMetrics {
     this.#ofCluster("nodesCordoned", ({ snapshot }, set) =>
       set([], snapshot.nodes.filter(({ doc }) => doc.cordoned).length),
     );
+    this.#ofCluster("weights", ({ snapshot }, set) => setCounts(weightsBytes(snapshot), set));
     this.#ofCluster("nodes", ({ parts }, set) => setCounts(parts.nodes, set));
     this.#ofCluster("replicas", ({ parts }, set) => setCounts(parts.replicas, set));
     this.#ofCluster("restarts", ({ snapshot }, set) =>
@@ -167,6 +168,16 @@ export class ControlMetrics {
     const { name, help, labels }: MetricDefinition = CONTROL_METRICS[key];
     return this.#registry.counter(name, help, labels);
   }
+}
+
+function weightsBytes({ nodes }: ClusterSnapshot): Record<string, number> {
+  const bytes = { in_use: 0, idle: 0, partial: 0 };
+  for (const { state, report } of nodes) {
+    if (state !== "ready" || report === null) continue;
+    for (const held of report.weights) bytes[held.inUse ? "in_use" : "idle"] += held.bytes;
+    for (const left of report.leftovers) if (left.kind === "partial") bytes.partial += left.bytes ?? 0;
+  }
+  return bytes;
 }
 
 function setCounts(counts: Readonly<Record<string, number>>, set: Set): void {

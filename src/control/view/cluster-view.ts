@@ -5,11 +5,13 @@ import type {
   NodeDoc,
   NodeReport,
   NodeState,
+  RemovedWeights,
   ReplicaDoc,
   RestartPace,
 } from "../../contract/fleet.ts";
 import type { ModelExplanation } from "../../decide/reconcile/explain-model.ts";
 import type { ReplicaUse } from "../../decide/reconcile/snapshot.ts";
+import type { CachedWeights } from "../../decide/weights/plan-collection.ts";
 import type { RestartWish } from "../../decide/reconcile/ask-restart.ts";
 
 export interface SeenNode {
@@ -51,6 +53,24 @@ export interface GatewaySeen {
   readonly inFlight: number;
 }
 
+export interface SeenWeights {
+  readonly cached: readonly CachedWeights[];
+  /** Null when it may be removed. */
+  readonly held: string | null;
+}
+
+/** What was asked for, and what came of it, by node. */
+export interface WeightsCollection {
+  readonly kind: "collected";
+  readonly nodes: readonly {
+    readonly nodeId: string;
+    readonly asked: readonly CachedWeights[];
+    /** Null when the node did not answer, with the reason. */
+    readonly results: readonly RemovedWeights[] | null;
+    readonly why: string | null;
+  }[];
+}
+
 export type ActionOutcome =
   /** `replicas`: those that it is about, where they were not named. */
   | { readonly kind: "done"; readonly replicas?: readonly string[] }
@@ -85,4 +105,11 @@ export interface ClusterView {
    */
   logs(replicaId: string, shard: number, lines: number): Promise<readonly string[] | undefined>;
   gateways(): readonly GatewaySeen[];
+  /** What lies in the caches of nodes, and why nothing of it may be removed now. */
+  weights(): Promise<SeenWeights>;
+  /**
+   * Asks the nodes to remove what nobody wants; each looks again by itself. Throws WEIGHTS_HELD, and NOT_LEADER on a standby.
+   * "storeUnavailable": nothing was asked for, as it could not be put on record.
+   */
+  collectWeights(by: string): Promise<WeightsCollection | Exclude<ActionOutcome, { kind: "done" }>>;
 }

@@ -20,14 +20,22 @@ import {
   type PlacementRefusal,
 } from "../../decide/reconcile/snapshot.ts";
 import type { Clock } from "../../kernel/clock.ts";
-import { YardmasterError } from "../../kernel/errors.ts";
+import { listCaches, whyNothing } from "../../decide/weights/plan-collection.ts";
+import { messageOf, YardmasterError } from "../../kernel/errors.ts";
 import type { CatalogKeeper } from "../catalog/catalog-keeper.ts";
 import type { FeedServer } from "../feed/feed-server.ts";
 import type { AgentLinkServer } from "../link/agent-link-server.ts";
 import type { ReconcileLoop } from "../loop/reconcile-loop.ts";
 import { clusterWrite, TermDocs } from "../loop/term-docs.ts";
 import type { ControlStore } from "../store/control-store.ts";
-import type { ActionOutcome, ClusterSnapshot, ClusterView, GatewaySeen } from "./cluster-view.ts";
+import type {
+  ActionOutcome,
+  ClusterSnapshot,
+  ClusterView,
+  GatewaySeen,
+  SeenWeights,
+  WeightsCollection,
+} from "./cluster-view.ts";
 
 export interface LiveViewPorts {
   readonly clock: Clock;
@@ -206,6 +214,49 @@ export class LiveView implements ClusterView {
     if (!this.#ports.links.isConnected(nodeId))
       throw new YardmasterError("NODE_SILENT", "its node is not connected to this control plane");
     return this.#ports.links.logs(nodeId, replicaId, lines);
+  }
+
+  async weights(): Promise<SeenWeights> {
+    const { snapshot } = await this.#known();
+    const { docs, fleet, restored } = snapshot;
+    // The last pass may not have seen the newest catalog yet.
+    const { catalog } = await this.#ports.keeper.refresh();
+    const before = await this.#ports.keeper.catalogBefore(catalog.revision);
+    const heard = [...docs.nodes.keys()].flatMap((nodeId) => {
+      const status = fleet.nodes.get(nodeId);
+      return status?.state === "ready" && status.report !== null ? [{ nodeId, report: status.report }] : [];
+    });
+    const catalogs = [snapshot.catalog, catalog, ...(before === null || before === undefined ? [] : [before])];
+    const { braked, settling } = fleet;
+    return {
+      cached: listCaches({ catalogs, replicas: docs.replicas.values(), nodes: heard }),
+      held: whyNothing({ restored, braked, settling, revision: catalog.revision, knowsBefore: before !== undefined }),
+    };
+  }
+
+  async collectWeights(by: string): Promise<WeightsCollection | Exclude<ActionOutcome, { kind: "done" }>> {
+    const { loop } = this.#ports;
+    if (!loop.leads) return { kind: "notLeader" };
+    const { cached, held } = await this.weights();
+    if (held !== null) throw new YardmasterError("WEIGHTS_HELD", `nothing is removed: ${held}`);
+    const byNode = Map.groupBy(
+      cached.filter(({ isUnwanted }) => isUnwanted),
+      ({ nodeId }) => nodeId,
+    );
+    if (byNode.size === 0) return { kind: "collected", nodes: [] };
+    const count = [...byNode.values()].reduce((sum, asked) => sum + asked.length, 0);
+    const why = `${byNode.size} nodes are asked to remove ${count} weights that nobody wants`;
+    const noted = await loop.act(() => ({ writes: [], events: [controlEvent("weightsCollected", why, { by })] }));
+    if (noted.kind !== "done") return noted;
+    const nodes = [...byNode].map(async ([nodeId, asked]) => {
+      const names = asked.map(({ name }) => name);
+      try {
+        return { nodeId, asked, results: await this.#ports.links.collect(nodeId, names), why: null };
+      } catch (error) {
+        return { nodeId, asked, results: null, why: messageOf(error) };
+      }
+    });
+    return { kind: "collected", nodes: await Promise.all(nodes) };
   }
 
   async #known(): Promise<Known> {

@@ -96,10 +96,27 @@ export function replicaViews({ catalog, nodes, replicas, use }: ClusterSnapshot)
     restart_why: replica.restart?.state === "queued" ? replica.restart.why : null,
     replaces: replica.replaces?.id ?? null,
     idle_s: seconds(use.get(replica.id)?.idleMs ?? null),
+    fetch: replica.state === "fetching" ? fetchOf(replica.id, nodes) : null,
     created: replica.createdAt,
     ready: replica.readyAt,
     why: replica.reason ?? replica.failure?.message ?? null,
   }));
+}
+
+/** Over all nodes of the replica; a part that nobody told is not known of the whole either. */
+function fetchOf(id: string, nodes: readonly SeenNode[]): ReplicaAnswer["fetch"] {
+  const shards = nodes.flatMap((node) => (current(node)?.shards ?? []).filter(({ replicaId }) => replicaId === id));
+  const told = shards.flatMap(({ fetch }) => (fetch === null ? [] : [fetch]));
+  if (told.length === 0) return null;
+  const sum = (of: readonly (number | null)[]): number | null =>
+    of.reduce<number | null>((all, one) => (all === null || one === null ? null : all + one), 0);
+  const left = told.map(({ leftS }) => leftS);
+  return {
+    bytes: sum(told.map(({ bytes }) => bytes)) ?? 0,
+    total_bytes: sum(told.map(({ totalBytes }) => totalBytes)),
+    bytes_per_s: sum(told.map(({ bytesPerS }) => bytesPerS)),
+    left_s: left.includes(null) ? null : Math.max(...left.map((one) => one ?? 0)),
+  };
 }
 
 export const gatewayViews = (gateways: readonly GatewaySeen[]): GatewayAnswer[] =>

@@ -133,7 +133,7 @@ export class PassDraft {
   }
 
   /** Sends the command unless it was sent a moment ago. */
-  send(nodeId: string, verb: Exclude<Verb, { kind: "logs" }>, shard = 0): void {
+  send(nodeId: string, verb: Exclude<Verb, { kind: "logs" | "collect" }>, shard = 0): void {
     const key = `send ${verb.kind} ${verb.replicaId} ${verb.generation} ${shard} ${nodeId}`;
     const sent = this.#before.get(key);
     const { resendMs } = this.snapshot.settings;

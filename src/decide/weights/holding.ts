@@ -114,3 +114,17 @@ export function judgeHeldFile(file: HeldFile, seen: SeenFile | null): "same" | "
   const isSame = seen.dev === file.dev && seen.ino === file.ino && seen.mtimeNs === file.mtimeNs;
   return isSame ? "same" : "look";
 }
+export type RemovalVerdict = { readonly kind: "remove" } | { readonly kind: "refused"; readonly why: string };
+
+/** The node's own word on what it is asked to remove, whatever the control plane has checked before. */
+export function judgeRemoval(
+  name: string,
+  record: HoldingRecord | undefined,
+  use: { readonly heldBy: readonly string[]; readonly fetching: boolean },
+): RemovalVerdict {
+  const refused = (why: string): RemovalVerdict => ({ kind: "refused", why });
+  if (!isCacheName(name)) return refused("the name is none that this node gives to weights");
+  if (record === undefined) return refused("this node has put nothing of that name into its cache");
+  if (use.heldBy.length > 0) return refused(`in use by ${use.heldBy.slice(0, 5).join(", ")}`);
+  return use.fetching ? refused("it is being fetched") : { kind: "remove" };
+}

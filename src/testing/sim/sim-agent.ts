@@ -161,7 +161,7 @@ export class SimAgent {
 
   #execute({ epoch, holder, verb }: CommandEnvelope): void {
     this.#sim.ledger.executed(this.nodeId, epoch, holder);
-    if (verb.kind === "logs") return;
+    if (verb.kind === "logs" || verb.kind === "collect") return;
     const kept = this.#kept.get(verb.replicaId);
     if (kept !== undefined && verb.generation < kept.verb.generation) return;
     if (verb.kind === "start" && kept === undefined) this.#start(verb);

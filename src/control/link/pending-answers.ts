@@ -1,34 +1,38 @@
 import { type Clock, type Timer } from "../../kernel/clock.ts";
 import { type ErrorCode, YardmasterError } from "../../kernel/errors.ts";
 
-const ANSWER_MS_MAX = 5_000;
 const PENDING_MAX = 100;
 
-interface Pending {
+interface Pending<T> {
   readonly nodeId: string;
-  readonly resolve: (lines: readonly string[]) => void;
+  readonly resolve: (answer: T) => void;
   readonly reject: (error: Error) => void;
   readonly timer: Timer;
 }
 
-/** Requests for an engine's log that an agent has not answered yet. Each ends within seconds. */
-export class PendingLogs {
+/** Questions of one kind that agents have not answered yet. Each ends within its time. */
+export class PendingAnswers<T> {
   readonly #clock: Clock;
-  readonly #pending = new Map<string, Pending>();
+  readonly #what: string;
+  readonly #answerMsMax: number;
+  readonly #pending = new Map<string, Pending<T>>();
   #asked = 0;
 
-  constructor(clock: Clock) {
+  /** `what` is asked for, in the plural. */
+  constructor(clock: Clock, what: string, answerMsMax: number) {
     this.#clock = clock;
+    this.#what = what;
+    this.#answerMsMax = answerMsMax;
   }
 
   /** Throws RATE_LIMITED while too many are under way. */
-  ask(nodeId: string, send: (requestId: string) => void): Promise<readonly string[]> {
+  ask(nodeId: string, send: (requestId: string) => void): Promise<T> {
     if (this.#pending.size >= PENDING_MAX)
-      return Promise.reject(new YardmasterError("RATE_LIMITED", "too many logs are asked for at once"));
+      return Promise.reject(new YardmasterError("RATE_LIMITED", `too many ${this.#what} are asked for at once`));
     this.#asked += 1;
-    const requestId = `logs-${this.#asked}`;
+    const requestId = `${this.#what}-${this.#asked}`;
     return new Promise((resolve, reject) => {
-      const timer = this.#clock.after(ANSWER_MS_MAX, () =>
+      const timer = this.#clock.after(this.#answerMsMax, () =>
         this.#fail(requestId, "NODE_SILENT", "its node did not answer in time"),
       );
       this.#pending.set(requestId, { nodeId, resolve, reject, timer });
@@ -36,8 +40,8 @@ export class PendingLogs {
     });
   }
 
-  answer(requestId: string, nodeId: string, lines: readonly string[]): void {
-    this.#take(requestId, nodeId)?.resolve(lines);
+  answer(requestId: string, nodeId: string, answer: T): void {
+    this.#take(requestId, nodeId)?.resolve(answer);
   }
 
   refuse(requestId: string, nodeId: string, code: string, why: string): void {
@@ -62,7 +66,7 @@ export class PendingLogs {
   }
 
   /** Only the node that was asked may answer. */
-  #take(requestId: string, nodeId: string): Pending | undefined {
+  #take(requestId: string, nodeId: string): Pending<T> | undefined {
     const pending = this.#pending.get(requestId);
     if (pending === undefined || pending.nodeId !== nodeId) return undefined;
     this.#pending.delete(requestId);

@@ -1,0 +1,93 @@
+import {
+  collectionView,
+  CONTROL_ROUTES,
+  type CollectionAnswer,
+  type ReplicaAnswer,
+  type WeightsListAnswer,
+  weightsListView,
+} from "../contract/control-api.ts";
+import { escapeControls } from "../kernel/log.ts";
+import type { Command } from "./cli-io.ts";
+import { reportFailure } from "./ctl-client.ts";
+import { controlCommand, show, showBody } from "./ctl-control.ts";
+import { formatTable, orDash } from "./table.ts";
+
+const NAME_CHARS = 16;
+
+/** The beginning tells computed names apart; others are shown as they are. */
+const shortName = (name: string): string => (/^[0-9a-f]{64}$/.test(name) ? name.slice(0, NAME_CHARS) : name);
+const size = (bytes: number | null): string =>
+  bytes === null ? "-" : bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(2)} GB`;
+
+/** How far a download is, for a line of a table. */
+export function fetchWords(fetch: ReplicaAnswer["fetch"]): string[] {
+  if (fetch === null) return [];
+  const { bytes, total_bytes: total, bytes_per_s: pace, left_s: left } = fetch;
+  const part = total === null || total === 0 ? size(bytes) : `${Math.floor((bytes / total) * 100)} % of ${size(total)}`;
+  return [
+    part,
+    ...(pace === null ? [] : [`${(pace / 1e6).toFixed(1)} MB/s`]),
+    ...(left === null ? [] : [`${left} s left`]),
+  ];
+}
+
+const list = controlCommand({
+  words: ["ctl", "weights", "list"],
+  summary: "list what the nodes' caches of weights hold",
+  about:
+    "Lists for each node what is held, which models want it, and what the node did not put there (foreign), which is never touched.",
+  options: {},
+  act: (call) => show(call, CONTROL_ROUTES.weights, weightsListView, formatList),
+});
+
+function formatList({ weights }: WeightsListAnswer): string {
+  const rows = weights.map((one) => [
+    one.node,
+    shortName(one.name),
+    size(one.bytes),
+    one.kind,
+    one.in_use ? "yes" : "-",
+    one.kind === "foreign" ? "-" : orDash(one.wanted_by.join(",")),
+  ]);
+  return formatTable(["NODE", "NAME", "SIZE", "KIND", "IN USE", "WANTED BY"], rows);
+}
+
+const gc = controlCommand({
+  words: ["ctl", "weights", "gc"],
+  summary: "list, or remove, weights that nobody wants",
+  about:
+    "Lists weights that no model of this catalog or the one before wants, that no replica runs with, and that the node itself has fetched.\nWith --collect the nodes are asked to remove them. Each looks again by itself and may refuse; that is shown, and no failure.",
+  optionsHelp: "  --collect               ask the nodes to remove them\n",
+  options: { collect: { type: "boolean", default: false } },
+  act: async (call) => {
+    const { client, io, json, values } = call;
+    if (!values.collect) return show(call, CONTROL_ROUTES.weights, weightsListView, formatUnwanted);
+    const answer = await client.request("POST", CONTROL_ROUTES.weightsCollect);
+    if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
+    return showBody(io, json, collectionView, answer.body, formatCollection);
+  },
+});
+
+function formatUnwanted({ weights, held }: WeightsListAnswer): string {
+  const unwanted = weights.filter((one) => one.unwanted);
+  const bytes = unwanted.reduce((sum, one) => sum + (one.bytes ?? 0), 0);
+  const rows = unwanted.map((one) => [one.node, shortName(one.name), size(one.bytes), one.kind]);
+  const hold = held === null ? "" : `nothing can be removed now: ${escapeControls(held)}\n`;
+  if (rows.length === 0) return `${hold}nothing is unwanted\n`;
+  const next = held === null ? "remove them with: yardmaster ctl weights gc --collect\n" : hold;
+  return `${formatTable(["NODE", "NAME", "SIZE", "KIND"], rows)}\n${unwanted.length} unwanted, ${size(bytes)}\n${next}`;
+}
+
+function formatCollection({ asked, nodes }: CollectionAnswer): string {
+  if (asked.weights === 0) return "nothing is unwanted\n";
+  const rows = nodes.flatMap(({ node, silent, results }) =>
+    silent === null
+      ? results.map((one) => [node, shortName(one.name), one.outcome, size(one.freed_bytes), orDash(one.why)])
+      : [[node, "-", "no answer", "-", silent]],
+  );
+  const freed = nodes.flatMap(({ results }) => results).reduce((sum, one) => sum + one.freed_bytes, 0);
+  const head = `asked to remove ${asked.weights} weights of ${size(asked.bytes)} on ${asked.nodes} nodes\n\n`;
+  return `${head}${formatTable(["NODE", "NAME", "OUTCOME", "FREED", "WHY"], rows)}\nfreed ${size(freed)}\n`;
+}
+
+export const ctlWeightsCommands: readonly Command[] = [list, gc];
