@@ -108,6 +108,11 @@ test("labels are configured ids and closed sets: no key, model, path, prompt or 
     "fault",
     "what",
     "limit",
+    "decision",
+    "tier",
+    "lack",
+    "place",
+    "signal",
     "field",
     "source",
     // Of cards, as sources of telemetry name them; bounded by the number of cards that are kept.
