@@ -1,8 +1,20 @@
 import assert from "node:assert/strict";
 import { type BigIntStats, existsSync, lstatSync, readdirSync, readFileSync } from "node:fs";
-import { link, lstat, mkdir, mkdtemp, rename, rm, symlink, writeFile } from "node:fs/promises";
+import {
+  type FileHandle,
+  link,
+  lstat,
+  mkdir,
+  mkdtemp,
+  open,
+  rename,
+  rm,
+  symlink,
+  unlink,
+  writeFile,
+} from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
 import { type HoldingRecord, newHolding } from "../../decide/weights/holding.ts";
 import { type Random, seededRandom } from "../../kernel/random.ts";
@@ -186,16 +198,22 @@ test("a folder or file that is swapped between the check and the removal takes n
     const tree = await aTree(random);
     const mine = thingsIn(tree.user);
     let isOver = false;
+    // It goes through folders that it holds open itself, lest it walk through its own links and lose the user's files.
+    const held = new Map<string, FileHandle>([["", await open(tree.cache)]]);
+    for (const { path } of tree.record.folders) held.set(join(NAME, path), await open(inCache(tree, path)));
+    const places = [...tree.record.files, ...tree.record.folders].map(({ path }) => join(NAME, path));
     const swapper = async (): Promise<void> => {
       for (let round = 0; !isOver && round < 200; round += 1) {
-        const place = random.next() < 0.5 ? fileOf(tree, random) : folderOf(tree, random);
+        const path = pick(random, places);
+        const parent = held.get(path === NAME ? "" : dirname(path));
+        const place = `/proc/self/fd/${parent?.fd}/${basename(path)}`;
         const aside = join(tree.root, `aside-${round}`);
         try {
-          await rename(inCache(tree, place), aside);
-          await symlink(join(tree.user, place), inCache(tree, place));
+          await rename(place, aside);
+          await symlink(join(tree.user, path.slice(NAME.length)), place);
           swaps += 1;
-          await rm(inCache(tree, place));
-          await rename(aside, inCache(tree, place));
+          await unlink(place);
+          await rename(aside, place);
         } catch {
           // It has been removed meanwhile.
         }
@@ -205,6 +223,7 @@ test("a folder or file that is swapped between the check and the removal takes n
     const removal = await removeOwned(tree.cache, NAME, tree.record);
     isOver = true;
     await swapping;
+    for (const handle of held.values()) await handle.close();
     assertKept(mine, thingsIn(tree.user), `seed ${seed}: kept ${JSON.stringify(removal.kept)}`);
     await rm(tree.root, { recursive: true });
   }
