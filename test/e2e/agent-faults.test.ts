@@ -191,12 +191,12 @@ test("a source that this version can't fetch, or that is not there, is a failed 
   const { control, folder } = world;
   const source = (replicaId: string, from: string): ReturnType<typeof world.hostileStart> =>
     world.hostileStart([], { replicaId, profile: { source: from } });
-  await control.command(source("hub", "hf://org/model@rev"));
+  await control.command(source("other", "ftp://host/model"));
   await control.command(source("lost", "nothing-here"));
   await mkdir(join(folder, "weights"), { recursive: true });
   writeFileSync(join(folder, "weights/model.gguf"), "x");
   await control.command(source("there", "model.gguf"));
-  assert.match((await control.untilState("hub", "failed")).failure?.message ?? "", /not available in this version/);
+  assert.match((await control.untilState("other", "failed")).failure?.message ?? "", /ftp:\/\/ are not known/);
   assert.match((await control.untilState("lost", "failed")).failure?.message ?? "", /there is no .*nothing-here/);
   await control.untilState("there", "ready", STARTED_MS);
 });
