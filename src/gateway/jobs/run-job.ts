@@ -175,11 +175,13 @@ export class JobRun {
     await Promise.all(running);
     const token = this.#token;
     const verdict = fan.verdict();
+    // Told to stop with parts still open: what is done is kept, and whoever has the job next goes on with the others.
+    if (verdict.kind === "running") return { event: { kind: "handBack", token } };
     if (verdict.kind === "postponed")
       return { event: { kind: "postpone", token, error: verdict.error, afterMs: verdict.afterMs } };
     if (verdict.kind === "failed")
       return { event: { kind: "fail", token, error: partsError(verdict.failed, total), result: null } };
-    const failed = verdict.kind === "done" ? verdict.failed : [];
+    const { failed } = verdict;
     const why = failed.length === 0 ? `all ${total} parts are done` : partsError(failed, total).message;
     return {
       event: { kind: "complete", token, result: { status: 200, contentType: "application/json", bytes: 0 }, why },
