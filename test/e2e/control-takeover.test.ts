@@ -151,7 +151,7 @@ async function twoMembers(cluster: Cluster): Promise<{ leading: Member; standby:
   return { leading, standby: await cluster.join() };
 }
 
-test("a leader that was frozen past its lease does nothing more when it wakes: the next one leads, and what was queued is refused [40.L2 80.P5]", async () => {
+test("a leader that was frozen past its lease does nothing more when it wakes: the next one leads, and what was queued is refused [40.L2 80.P5 80.C3]", async () => {
   await using cluster = await Cluster.start();
   let { leading, standby } = await twoMembers(cluster);
   for (let round = 0; round < rounds(3, 200); round += 1) {
