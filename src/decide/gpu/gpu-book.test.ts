@@ -191,13 +191,13 @@ test("cards are bounded in number: fresh ones stay, the longest silent one makes
   const book = new GpuBook();
   const many = (from: number, count: number): GpuSample[] =>
     Array.from({ length: count }, (_, step) => card(from + step));
-  book.look("s", page(...many(0, 4_096)), at(0), POLICY);
-  book.look("t", page(...many(5_000, 10)), at(1), POLICY);
-  assert.equal(book.cards().length, 4_096);
-  assert.deepEqual(found(book, "GPU-5000"), []);
-  for (const seconds of [59, 61]) book.look("t", page(...many(5_000, 10)), at(seconds), POLICY);
-  assert.deepEqual(found(book, "GPU-5000"), [], "a full book is not searched at each look");
-  book.look("t", page(...many(5_000, 10)), at(65), POLICY);
-  assert.equal(book.cards().length, 4_096);
-  assert.deepEqual(found(book, "GPU-5000"), ["GPU-5000"]);
+  book.look("s", page(...many(0, 16_384)), at(0), POLICY);
+  book.look("t", page(...many(20_000, 10)), at(1), POLICY);
+  assert.equal(book.cards().length, 16_384);
+  assert.deepEqual(found(book, "GPU-20000"), []);
+  for (const seconds of [59, 61]) book.look("t", page(...many(20_000, 10)), at(seconds), POLICY);
+  assert.deepEqual(found(book, "GPU-20000"), [], "a full book is not searched at each look");
+  book.look("t", page(...many(20_000, 10)), at(65), POLICY);
+  assert.equal(book.cards().length, 16_384);
+  assert.deepEqual(found(book, "GPU-20000"), ["GPU-20000"]);
 });

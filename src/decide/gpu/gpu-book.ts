@@ -30,7 +30,7 @@ export interface GpuSource {
   readonly hosts: readonly string[];
 }
 
-const CARDS_MAX = 4_096;
+const CARDS_MAX = 16_384;
 /** Looking for room costs a look at every card, and a larger fleet asks for it with each reading. */
 const FULL_MS = 5_000;
 /** From this part of a host's cards on, their absence is the fault of whoever tells of them, not the cards'. */
