@@ -1,5 +1,6 @@
 import type { KeyLimits } from "../../contract/gateway-config.ts";
 import { exceeded, type Amount, type KeyUse } from "./key-limits.ts";
+import { PieceCounts } from "./piece-counts.ts";
 import { dayOf, monthOf, pieceOf, PIECES } from "./windows.ts";
 
 /** Changes of what a key has used, in the windows that they belong to. May be negative: what was reserved and not used. */
@@ -64,7 +65,7 @@ export interface StoredAccount {
  */
 export class KeyAccount {
   readonly boot: string;
-  readonly #pieces = new Map<number, { requests: number; tokens: number }>();
+  readonly #pieces = new PieceCounts();
   readonly #inFlight = new Map<string, number>();
   #day = 0;
   #dayTokens = 0;
@@ -92,9 +93,7 @@ export class KeyAccount {
     const { want } = entry;
     const granted = want !== null && exceeded(want.limits, this.use(), want.amount) === null;
     if (granted) {
-      const piece = this.#piece(pieceOf(now));
-      piece.requests += 1;
-      piece.tokens += want.amount.tokens;
+      this.#pieces.add(pieceOf(now), 1, want.amount.tokens);
       this.#dayTokens += want.amount.tokens;
       this.#dayMicros += want.amount.micros;
       this.#monthMicros += want.amount.micros;
@@ -104,10 +103,9 @@ export class KeyAccount {
   }
 
   use(): KeyUse {
-    const pieces = [...this.#pieces].map(([piece, { requests, tokens }]) => ({ piece, requests, tokens }));
     return {
       inFlight: this.#inFlight.size,
-      pieces: pieces.toSorted((a, b) => a.piece - b.piece),
+      pieces: this.#pieces.list(),
       dayTokens: this.#dayTokens,
       dayMicros: this.#dayMicros,
       monthMicros: this.#monthMicros,
@@ -132,8 +130,7 @@ export class KeyAccount {
   }
 
   #roll(now: number): void {
-    const oldest = pieceOf(now) - PIECES + 1;
-    for (const piece of this.#pieces.keys()) if (piece < oldest) this.#pieces.delete(piece);
+    this.#pieces.forget(now);
     for (const [id, expiry] of this.#inFlight) if (expiry <= now) this.#inFlight.delete(id);
     if (this.#day !== dayOf(now)) {
       this.#day = dayOf(now);
@@ -157,9 +154,7 @@ export class KeyAccount {
     for (const [index, requests, tokens] of pieces) {
       // Of a gateway whose clock is off, what is ahead is not kept for longer than a window.
       if (index <= current - PIECES || index >= current + PIECES) continue;
-      const piece = this.#piece(index);
-      piece.requests = Math.max(0, piece.requests + requests);
-      piece.tokens = Math.max(0, piece.tokens + tokens);
+      this.#pieces.add(index, requests, tokens);
     }
     for (const [day, tokens, micros] of days) {
       if (day !== this.#day) continue;
@@ -168,11 +163,5 @@ export class KeyAccount {
     }
     for (const [month, micros] of months)
       if (month === this.#month) this.#monthMicros = Math.max(0, this.#monthMicros + micros);
-  }
-
-  #piece(index: number): { requests: number; tokens: number } {
-    let piece = this.#pieces.get(index);
-    if (piece === undefined) this.#pieces.set(index, (piece = { requests: 0, tokens: 0 }));
-    return piece;
   }
 }

@@ -1,7 +1,8 @@
 import type { KeyLimits } from "../../contract/gateway-config.ts";
 import type { Adjustment, Floors, KeyAnswer, KeyEntry, Want } from "./key-account.ts";
-import { exceeded, limitsMoney, type Amount, type KeyUse, type LimitName, type Piece } from "./key-limits.ts";
-import { dayOf, monthOf, pieceOf, PIECES } from "./windows.ts";
+import { exceeded, limitsMoney, type Amount, type KeyUse, type LimitName } from "./key-limits.ts";
+import { PieceCounts } from "./piece-counts.ts";
+import { dayOf, monthOf, pieceOf } from "./windows.ts";
 
 /** What one request was counted for, and in which windows. */
 export interface Reservation {
@@ -41,7 +42,7 @@ const NO_FLOORS: Floors = { day: 0, dayTokens: 0, dayMicros: 0, month: 0, monthM
 export class KeyBook {
   readonly keyId: string;
   readonly #flying = new Map<string, Reservation>();
-  readonly #own = new Map<number, { requests: number; tokens: number }>();
+  readonly #own = new PieceCounts();
   #heard: Heard | null = null;
   #untold = new Untold();
   #sent: Untold | null = null;
@@ -106,7 +107,7 @@ export class KeyBook {
 
   judgeAway(limits: KeyLimits, amount: Amount, gateways: number, now: number): AwayVerdict {
     if (limitsMoney(limits)) return { kind: "uncounted" };
-    this.#forget(now);
+    this.#own.forget(now);
     const heard = this.#heard?.day === dayOf(now) ? this.#heard.use.dayTokens : 0;
     const part = (limit: number | null): number | null => (limit === null ? null : Math.floor(limit / gateways));
     const oneAtLeast = (limit: number | null): number | null => (limit === null ? null : Math.max(1, limit));
@@ -119,7 +120,7 @@ export class KeyBook {
     };
     const use: KeyUse = {
       inFlight: this.#flying.size,
-      pieces: this.#ownPieces(),
+      pieces: this.#own.list(),
       dayTokens: Math.max(0, this.#untold.tokensOf(dayOf(now)) + (this.#sent?.tokensOf(dayOf(now)) ?? 0)),
       dayMicros: 0,
       monthMicros: 0,
@@ -132,8 +133,7 @@ export class KeyBook {
   settle(reservation: Reservation, used: Amount): void {
     if (!this.#flying.delete(reservation.id)) return;
     const { piece, amount } = reservation;
-    const own = this.#own.get(piece);
-    if (own !== undefined) own.tokens = Math.max(0, own.tokens + used.tokens - amount.tokens);
+    if (this.#own.has(piece)) this.#own.add(piece, 0, used.tokens - amount.tokens);
     this.#untold.begun.delete(reservation.id);
     this.#untold.release.add(reservation.id);
     this.#untold.add(reservation, 0, { tokens: used.tokens - amount.tokens, micros: used.micros - amount.micros });
@@ -141,31 +141,17 @@ export class KeyBook {
 
   /** Nothing would be lost without it. */
   isIdle(now: number): boolean {
-    this.#forget(now);
+    this.#own.forget(now);
     return this.#flying.size + this.#own.size === 0 && this.#sent === null && this.#untold.empty;
   }
 
   #begin(id: string, amount: Amount, now: number): Reservation {
-    this.#forget(now);
+    this.#own.forget(now);
     const piece = pieceOf(now);
-    const own = this.#own.get(piece) ?? { requests: 0, tokens: 0 };
-    own.requests += 1;
-    own.tokens += amount.tokens;
-    this.#own.set(piece, own);
+    this.#own.add(piece, 1, amount.tokens);
     const reservation = { id, keyId: this.keyId, piece, day: dayOf(now), month: monthOf(now), amount };
     this.#flying.set(id, reservation);
     return reservation;
-  }
-
-  #forget(now: number): void {
-    const oldest = pieceOf(now) - PIECES + 1;
-    for (const piece of this.#own.keys()) if (piece < oldest) this.#own.delete(piece);
-  }
-
-  #ownPieces(): Piece[] {
-    return [...this.#own]
-      .map(([piece, { requests, tokens }]) => ({ piece, requests, tokens }))
-      .toSorted((a, b) => a.piece - b.piece);
   }
 
   #header(): { readonly keyId: string; readonly boot: string; readonly floors: Floors } {
