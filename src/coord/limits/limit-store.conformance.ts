@@ -1,19 +1,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { NO_LIMITS } from "../../contract/gateway-config.ts";
-import type { KeyAnswer, KeyEntry } from "../../decide/limits/key-account.ts";
+import { NOTHING_STORED, type KeyAnswer, type KeyEntry } from "../../decide/limits/key-account.ts";
 import { dayOf, monthOf, pieceOf } from "../../decide/limits/windows.ts";
 import type { LimitAnswer, LimitRequest, LimitStore } from "./limit-store.ts";
 
 /** What is the same for every store of counts. */
 
 const LONG_MS = 60_000;
-const NO_FLOORS = { day: 0, dayTokens: 0, dayMicros: 0, month: 0, monthMicros: 0 };
 
 export const anEntry = (over: Partial<KeyEntry> = {}): KeyEntry => ({
   keyId: "k",
   boot: "",
-  floors: NO_FLOORS,
+  floors: NOTHING_STORED,
   pieces: [],
   days: [],
   months: [],

@@ -10,14 +10,16 @@ export interface Adjustment {
   readonly months: readonly (readonly [month: number, micros: number])[];
 }
 
-/** What a gateway last heard of a key's day and month: all that is left of them when a store was emptied. */
-export interface Floors {
+/** A key's day and month: what outlives a restart, and what a gateway last heard, which is all that is left when a store was emptied. */
+export interface StoredAccount {
   readonly day: number;
   readonly dayTokens: number;
   readonly dayMicros: number;
   readonly month: number;
   readonly monthMicros: number;
 }
+
+export const NOTHING_STORED: StoredAccount = { day: 0, dayTokens: 0, dayMicros: 0, month: 0, monthMicros: 0 };
 
 /** One request that wants to be counted. */
 export interface Want {
@@ -31,7 +33,7 @@ export interface KeyEntry extends Adjustment {
   readonly keyId: string;
   /** The life of the account that the gateway knows; "" for none. */
   readonly boot: string;
-  readonly floors: Floors;
+  readonly floors: StoredAccount;
   readonly release: readonly string[];
   readonly renew: readonly string[];
   readonly want: Want | null;
@@ -43,14 +45,6 @@ export interface KeyAnswer {
   readonly granted: boolean;
   /** After all of it. */
   readonly use: KeyUse;
-}
-
-export interface StoredAccount {
-  readonly day: number;
-  readonly dayTokens: number;
-  readonly dayMicros: number;
-  readonly month: number;
-  readonly monthMicros: number;
 }
 
 /**
@@ -67,20 +61,11 @@ export class KeyAccount {
   readonly boot: string;
   readonly #pieces = new PieceCounts();
   readonly #inFlight = new Map<string, number>();
-  #day = 0;
-  #dayTokens = 0;
-  #dayMicros = 0;
-  #month = 0;
-  #monthMicros = 0;
+  readonly #sums: { -readonly [Name in keyof StoredAccount]: number };
 
-  constructor(boot: string, stored?: StoredAccount) {
+  constructor(boot: string, stored = NOTHING_STORED) {
     this.boot = boot;
-    if (stored === undefined) return;
-    this.#day = stored.day;
-    this.#dayTokens = stored.dayTokens;
-    this.#dayMicros = stored.dayMicros;
-    this.#month = stored.month;
-    this.#monthMicros = stored.monthMicros;
+    this.#sums = { ...stored };
   }
 
   /** `adjusts`: false where the gateway tells again what was done before. */
@@ -94,60 +79,50 @@ export class KeyAccount {
     const granted = want !== null && exceeded(want.limits, this.use(), want.amount) === null;
     if (granted) {
       this.#pieces.add(pieceOf(now), 1, want.amount.tokens);
-      this.#dayTokens += want.amount.tokens;
-      this.#dayMicros += want.amount.micros;
-      this.#monthMicros += want.amount.micros;
+      this.#sums.dayTokens += want.amount.tokens;
+      this.#sums.dayMicros += want.amount.micros;
+      this.#sums.monthMicros += want.amount.micros;
       this.#inFlight.set(want.id, now + ttlMs);
     }
     return { boot: this.boot, granted, use: this.use() };
   }
 
   use(): KeyUse {
-    return {
-      inFlight: this.#inFlight.size,
-      pieces: this.#pieces.list(),
-      dayTokens: this.#dayTokens,
-      dayMicros: this.#dayMicros,
-      monthMicros: this.#monthMicros,
-    };
+    const { dayTokens, dayMicros, monthMicros } = this.#sums;
+    return { inFlight: this.#inFlight.size, pieces: this.#pieces.list(), dayTokens, dayMicros, monthMicros };
   }
 
   /** What has to outlive a restart. */
   stored(): StoredAccount {
-    return {
-      day: this.#day,
-      dayTokens: this.#dayTokens,
-      dayMicros: this.#dayMicros,
-      month: this.#month,
-      monthMicros: this.#monthMicros,
-    };
+    return { ...this.#sums };
   }
 
   /** Nothing of it counts any more. */
   isIdle(now: number): boolean {
     this.#roll(now);
-    return this.#inFlight.size + this.#pieces.size === 0 && this.#dayTokens + this.#monthMicros === 0;
+    return this.#inFlight.size + this.#pieces.size === 0 && this.#sums.dayTokens + this.#sums.monthMicros === 0;
   }
 
   #roll(now: number): void {
     this.#pieces.forget(now);
     for (const [id, expiry] of this.#inFlight) if (expiry <= now) this.#inFlight.delete(id);
-    if (this.#day !== dayOf(now)) {
-      this.#day = dayOf(now);
-      this.#dayTokens = this.#dayMicros = 0;
+    if (this.#sums.day !== dayOf(now)) {
+      this.#sums.day = dayOf(now);
+      this.#sums.dayTokens = this.#sums.dayMicros = 0;
     }
-    if (this.#month !== monthOf(now)) {
-      this.#month = monthOf(now);
-      this.#monthMicros = 0;
+    if (this.#sums.month !== monthOf(now)) {
+      this.#sums.month = monthOf(now);
+      this.#sums.monthMicros = 0;
     }
   }
 
-  #raise(floors: Floors): void {
-    if (floors.day === this.#day) {
-      this.#dayTokens = Math.max(this.#dayTokens, floors.dayTokens);
-      this.#dayMicros = Math.max(this.#dayMicros, floors.dayMicros);
+  #raise(floors: StoredAccount): void {
+    if (floors.day === this.#sums.day) {
+      this.#sums.dayTokens = Math.max(this.#sums.dayTokens, floors.dayTokens);
+      this.#sums.dayMicros = Math.max(this.#sums.dayMicros, floors.dayMicros);
     }
-    if (floors.month === this.#month) this.#monthMicros = Math.max(this.#monthMicros, floors.monthMicros);
+    if (floors.month === this.#sums.month)
+      this.#sums.monthMicros = Math.max(this.#sums.monthMicros, floors.monthMicros);
   }
 
   #adjust({ pieces, days, months }: Adjustment, current: number): void {
@@ -157,11 +132,11 @@ export class KeyAccount {
       this.#pieces.add(index, requests, tokens);
     }
     for (const [day, tokens, micros] of days) {
-      if (day !== this.#day) continue;
-      this.#dayTokens = Math.max(0, this.#dayTokens + tokens);
-      this.#dayMicros = Math.max(0, this.#dayMicros + micros);
+      if (day !== this.#sums.day) continue;
+      this.#sums.dayTokens = Math.max(0, this.#sums.dayTokens + tokens);
+      this.#sums.dayMicros = Math.max(0, this.#sums.dayMicros + micros);
     }
     for (const [month, micros] of months)
-      if (month === this.#month) this.#monthMicros = Math.max(0, this.#monthMicros + micros);
+      if (month === this.#sums.month) this.#sums.monthMicros = Math.max(0, this.#sums.monthMicros + micros);
   }
 }

@@ -1,5 +1,5 @@
 import type { KeyLimits } from "../../contract/gateway-config.ts";
-import type { Adjustment, Floors, KeyAnswer, KeyEntry, Want } from "./key-account.ts";
+import { NOTHING_STORED, type Adjustment, type KeyAnswer, type KeyEntry, type Want } from "./key-account.ts";
 import { exceeded, limitsMoney, type Amount, type KeyUse, type LimitName } from "./key-limits.ts";
 import { PieceCounts } from "./piece-counts.ts";
 import { dayOf, monthOf, pieceOf } from "./windows.ts";
@@ -27,8 +27,6 @@ interface Heard {
   readonly day: number;
   readonly month: number;
 }
-
-const NO_FLOORS: Floors = { day: 0, dayTokens: 0, dayMicros: 0, month: 0, monthMicros: 0 };
 
 /**
  * What one gateway knows of one key: what the shared store last said, what it let through itself, and what the store has not been told yet.
@@ -154,9 +152,9 @@ export class KeyBook {
     return reservation;
   }
 
-  #header(): { readonly keyId: string; readonly boot: string; readonly floors: Floors } {
+  #header(): Pick<KeyEntry, "keyId" | "boot" | "floors"> {
     const heard = this.#heard;
-    if (heard === null) return { keyId: this.keyId, boot: "", floors: NO_FLOORS };
+    if (heard === null) return { keyId: this.keyId, boot: "", floors: NOTHING_STORED };
     const { day, month, boot } = heard;
     const { dayTokens, dayMicros, monthMicros } = heard.use;
     return { keyId: this.keyId, boot, floors: { day, dayTokens, dayMicros, month, monthMicros } };
