@@ -31,14 +31,10 @@ const OF_THE_BODY = new Set(["content-type", "content-encoding", "content-langua
 export function answerHeaders(rawHeaders: readonly string[], facts: AnswerFacts): string[] {
   const passed = forwardResponseHeaders(rawHeaders, { mode: facts.mode, keepContentLength: false });
   const forwarded = facts.place === null ? passed : withPublicPlaces(passed, facts.place);
-  const tells = facts.limits.length > 0;
+  const kept = facts.limits.length > 0 ? withoutHeaders(forwarded, LIMIT_HEADERS) : forwarded;
   const headers =
-    facts.replacedBody === true
-      ? [...withoutHeaders(forwarded, OF_THE_BODY), "content-type", "application/json"]
-      : tells
-        ? withoutHeaders(forwarded, LIMIT_HEADERS)
-        : forwarded;
-  if (tells) headers.push(...facts.limits);
+    facts.replacedBody === true ? [...withoutHeaders(kept, OF_THE_BODY), "content-type", "application/json"] : kept;
+  headers.push(...facts.limits);
   headers.push(
     "x-request-id",
     facts.requestId,
