@@ -2,18 +2,22 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { NO_LIMITS, type KeyLimits } from "../../contract/gateway-config.ts";
+import { asEpoch, formatIsoTime } from "../../kernel/clock.ts";
 import { describeRefusal, describeTooLarge, limitHeaders } from "./describe-limit.ts";
-import { KeyAccount, type KeyEntry } from "./key-account.ts";
+import { KeyAccount, NOTHING_STORED, type KeyEntry } from "./key-account.ts";
 import { exceeded, fitsInMs, isLimited, limitOf, NO_USE, tooLargeFor, type KeyUse } from "./key-limits.ts";
-import { dayEnds, dayOf, dayText, monthEnds, monthOf, PIECE_MS } from "./windows.ts";
+import { dayEnds, dayOf, monthEnds, monthOf, PIECE_MS } from "./windows.ts";
 
 const NOON = 1_796_040_000_000; // 2026-11-30T12:00:00Z
 const NOTHING = { tokens: 0, micros: 0 };
+const DAY_MS = 86_400_000;
+
+const dayText = (day: number): string => formatIsoTime(asEpoch(day * DAY_MS)).slice(0, 10);
 
 const entryOf = (want: KeyEntry["want"]): KeyEntry => ({
   keyId: "k",
   boot: "",
-  floors: { day: 0, dayTokens: 0, dayMicros: 0, month: 0, monthMicros: 0 },
+  floors: NOTHING_STORED,
   pieces: [],
   days: [],
   months: [],
@@ -28,7 +32,7 @@ test("days and months are those of UTC", () => {
   assert.equal(dayEnds(NOON) - NOON, 12 * 3_600_000);
   assert.equal(monthEnds(NOON), dayEnds(NOON));
   assert.equal(monthOf(monthEnds(NOON)), monthOf(NOON) + 1);
-  const december = NOON + 86_400_000;
+  const december = NOON + DAY_MS;
   assert.equal(dayText(dayOf(monthEnds(december))), "2027-01-01");
 });
 

@@ -27,6 +27,3 @@ export function monthEnds(now: number): number {
   const year = Math.floor(next / 12);
   return parseIsoTime(`${year}-${String((next % 12) + 1).padStart(2, "0")}-01T00:00:00Z`) ?? now;
 }
-
-/** `2026-01-31`. */
-export const dayText = (day: number): string => formatIsoTime(asEpoch(day * DAY_MS)).slice(0, 10);
