@@ -1,7 +1,7 @@
 import type { KeyLimits } from "../../contract/gateway-config.ts";
 import type { KeyEntry, Want } from "../../decide/limits/key-account.ts";
 import { KeyBook, type Reservation } from "../../decide/limits/key-book.ts";
-import { exceeded, type Amount, type KeyUse, type LimitName } from "../../decide/limits/key-limits.ts";
+import { exceeded, NO_USE, type Amount, type KeyUse, type LimitName } from "../../decide/limits/key-limits.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import { ENTRIES_MAX, type LimitAnswer, type LimitRequest, type LimitStore } from "./limit-store.ts";
 
@@ -47,7 +47,8 @@ export class LimitSharer {
   #heard = false;
   #ids = 0;
   #seq = 0;
-  #telling: LimitRequest | null = null;
+  /** Until what was told is done, also between two tries. */
+  #telling = false;
   #deferred = false;
   #failed = false;
   #timer: Timer | undefined;
@@ -123,8 +124,7 @@ export class LimitSharer {
       return { kind: "refused", limit: verdict.limit, limits: verdict.limits, use: verdict.use };
     const reservation = book.takeAway(want, this.now);
     this.#tellSoon();
-    const use = { inFlight: book.inFlight, pieces: [], dayTokens: 0, dayMicros: 0, monthMicros: 0 };
-    return { kind: "granted", reservation, use, away: true };
+    return { kind: "granted", reservation, use: { ...NO_USE, inFlight: book.inFlight }, away: true };
   }
 
   #learn(answer: LimitAnswer): void {
@@ -152,32 +152,27 @@ export class LimitSharer {
   }
 
   #tell(): void {
-    if (this.#closed || this.#again !== undefined) return;
-    if (this.#telling === null) {
-      const books = [...this.#books.values()].filter((book) => book.hasUntold).slice(0, ENTRIES_MAX);
-      if (books.length === 0) return;
-      const { gateway, ttlMs, newName } = this.#ports;
-      const entries = books.map((book) => book.tell());
-      this.#telling = { gateway, seq: (this.#seq += 1), notAfter: 0, ttlMs, nonce: newName(), entries };
-      this.#send(this.#telling);
-    }
+    if (this.#closed || this.#telling) return;
+    const books = [...this.#books.values()].filter((book) => book.hasUntold).slice(0, ENTRIES_MAX);
+    if (books.length === 0) return;
+    const { gateway, ttlMs, newName } = this.#ports;
+    const entries = books.map((book) => book.tell());
+    this.#telling = true;
+    this.#send({ gateway, seq: (this.#seq += 1), notAfter: 0, ttlMs, nonce: newName(), entries });
   }
 
   #send(request: LimitRequest): void {
     this.#ports.store.ask(request, (answer) => {
       this.#learn(answer);
       if (answer.kind === "done") {
-        this.#telling = null;
+        this.#telling = false;
         request.entries.forEach(({ keyId }, index) => {
           const key = answer.keys[index];
           if (key !== undefined) this.#books.get(keyId)?.told(key, this.now);
         });
         this.#tell();
       } else if (!this.#closed) {
-        this.#again = this.#ports.clock.after(AGAIN_MS, () => {
-          this.#again = undefined;
-          this.#send(request);
-        });
+        this.#again = this.#ports.clock.after(AGAIN_MS, () => this.#send(request));
       }
     });
   }
