@@ -1,4 +1,4 @@
-import type { Env } from "../contract/resolve-config.ts";
+import { valueIn, type Env } from "../contract/env.ts";
 import { providerConfig } from "../contract/overflow-provider-schema.ts";
 import { providerProblems } from "../contract/resolve-provider.ts";
 import type { FieldPath } from "../contract/schema-fields.ts";
@@ -73,7 +73,7 @@ function checkTier(tier: unknown, path: FieldPath, accounts: Map<string, FieldPa
     found.push(warning([...path, "two_person"], "has no effect without `approval: per_job`"));
   for (const key of ["key_env", "secret_key_env"]) {
     const name = textAt(tier, [key]);
-    if (name !== undefined && !(Object.hasOwn(env, name) && env[name] !== ""))
+    if (name !== undefined && valueIn(env, name) === undefined)
       found.push(warning([...path, key], "names an environment variable that is not set: the tier takes nothing"));
   }
   return found;

@@ -3,7 +3,8 @@ import { MODEL_ID } from "../decide/facades/azure/analyze-paths.ts";
 import { isLoopback, parseListen } from "../contract/listen-address.ts";
 import { parseCallbackAllow } from "../decide/jobs/judge-callback.ts";
 import { parseEndpointUrl } from "../contract/resolve-config.ts";
-import type { ConfigOverrides, Env } from "../contract/resolve-config.ts";
+import { valueIn, type Env } from "../contract/env.ts";
+import type { ConfigOverrides } from "../contract/resolve-config.ts";
 import type { FieldPath } from "../contract/schema-fields.ts";
 import { checkOverflow } from "./check-overflow.ts";
 import { checkGpus } from "./check-gpus.ts";
@@ -93,7 +94,7 @@ function checkFeed(raw: unknown, env: Env, overrides: ConfigOverrides): Finding[
   if (overrides.gateway === false) return [];
   if (valueAt(raw, ["gateway", "control"]) === undefined) return [];
   const tokenEnv = textAt(raw, ["gateway", "token_env"]) ?? "YARDMASTER_TOKEN";
-  if (Object.hasOwn(env, tokenEnv) && env[tokenEnv]) return [];
+  if (valueIn(env, tokenEnv) !== undefined) return [];
   const message = `the environment variable ${tokenEnv} is not set: the control planes let nobody in without a credential`;
   return [warning(["gateway", "control"], message)];
 }
@@ -245,7 +246,7 @@ function checkCallbacks(raw: unknown, env: Env): Finding[] {
       : [],
   );
   const secretEnv = textAt(raw, ["jobs", "callback_secret_env"]) ?? "YARDMASTER_CALLBACK_SECRET";
-  if (entries.length > 0 && !(Object.hasOwn(env, secretEnv) && env[secretEnv]))
+  if (entries.length > 0 && valueIn(env, secretEnv) === undefined)
     found.push(warning(path, `${secretEnv} is not set: callbacks can't be signed, so none is accepted`));
   return found;
 }
@@ -426,7 +427,7 @@ function checkEndpoints(upstream: object, path: FieldPath): Finding[] {
 function checkUpstreamDetails(upstream: object, path: FieldPath, env: Env): Finding[] {
   const found: Finding[] = [];
   const keyEnv = textAt(upstream, ["key_env"]);
-  if (keyEnv !== undefined && /^[A-Za-z_][A-Za-z0-9_]*$/.test(keyEnv) && !(Object.hasOwn(env, keyEnv) && env[keyEnv])) {
+  if (keyEnv !== undefined && /^[A-Za-z_][A-Za-z0-9_]*$/.test(keyEnv) && valueIn(env, keyEnv) === undefined) {
     found.push(
       warning(
         [...path, "key_env"],

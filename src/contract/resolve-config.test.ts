@@ -72,6 +72,7 @@ test("an engine's key comes from the environment and can't be printed [80.C45]",
   assert.ok(!JSON.stringify(upstream).includes("CANARY") && !inspect(upstream, { depth: 9 }).includes("CANARY"));
   assert.equal(resolve({ key_env: "ENGINE_KEY" }, { ENGINE_KEY: "" }).engineKey, null);
   assert.equal(resolve({ key_env: "toString" }, Object.create(null) as Env).engineKey, null);
+  assert.equal(resolve({ key_env: "toString" }, {}).engineKey, null);
 });
 
 test("the command line goes before the file", () => {

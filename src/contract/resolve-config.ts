@@ -1,5 +1,6 @@
 import { asEpoch, parseIsoTime } from "../kernel/clock.ts";
 import { Secret } from "../kernel/secret.ts";
+import { secretIn, type Env } from "./env.ts";
 import type { ConfigFile, KeyFile, UpstreamFile } from "./config-schema.ts";
 import type {
   AdmissionLimits,
@@ -32,8 +33,7 @@ export type {
   UpstreamTimeouts,
 } from "./gateway-config.ts";
 
-/** Names of environment variables and their values. Only `main.ts` hands over the real ones. */
-export type Env = Readonly<Record<string, string | undefined>>;
+export type { Env } from "./env.ts";
 
 /** What the command line says over the file. */
 export interface ConfigOverrides {
@@ -100,7 +100,7 @@ function resolveFeed(gateway: ConfigFile["gateway"], env: Env): FeedSettings | n
   return {
     name: gateway.name ?? null,
     controls: [...new Set(gateway.control.map(bareControlUrl))],
-    token: secretOrNull(env[gateway.token_env]),
+    token: secretIn(env, gateway.token_env),
     tls: linkTlsFiles(gateway),
   };
 }
@@ -118,7 +118,7 @@ const resolveJobs = (jobs: ConfigFile["jobs"], env: Env): JobSettings => ({
   resultBytesMax: jobs.max_result_bytes,
   replicas: jobs.replicas,
   callbackAllow: jobs.callback_allow,
-  callbackSecret: secretOrNull(env[jobs.callback_secret_env]),
+  callbackSecret: secretIn(env, jobs.callback_secret_env),
 });
 
 const secretOrNull = (value: string | undefined): Secret | null =>
@@ -191,7 +191,7 @@ export function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSetti
     usage: upstream.usage,
     enginePriority: upstream.engine_priority,
     external: upstream.external,
-    engineKey: upstream.key_env === undefined ? null : secretOrNull(env[upstream.key_env]),
+    engineKey: secretIn(env, upstream.key_env),
     forwardHeaders: [...new Set(upstream.forward_headers.map((name) => name.toLowerCase()))],
     sseKeepaliveMs: upstream.sse_keepalive_s === undefined ? null : seconds(upstream.sse_keepalive_s),
     ocrPath: upstream.ocr_path,

@@ -1,8 +1,7 @@
 import type { OverflowFile, TierFile } from "./overflow-schema.ts";
 import type { OverflowPolicy, SignalSettings, Tier } from "./overflow-settings.ts";
+import type { Env } from "./env.ts";
 import { resolveProvider } from "./resolve-provider.ts";
-
-type Env = Readonly<Record<string, string | undefined>>;
 
 const MICROS = 1_000_000;
 const usual = { pendingMin: 1, busyPercent: 95 } as const;

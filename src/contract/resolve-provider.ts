@@ -1,8 +1,6 @@
-import { Secret } from "../kernel/secret.ts";
+import { secretIn, type Env } from "./env.ts";
 import type { ProviderFile } from "./overflow-provider-schema.ts";
 import type { ProviderPrice, ProviderSettings, ProviderTemplate } from "./provider-settings.ts";
-
-type Env = Readonly<Record<string, string | undefined>>;
 
 const USUAL_URLS: Readonly<Record<string, string>> = {
   minimax: "https://api.minimax.io",
@@ -36,19 +34,14 @@ export function resolveProvider(file: ProviderFile, env: Env): ProviderSettings 
     kind: file.provider,
     model: file.model ?? null,
     baseUrl: (file.base_url ?? USUAL_URLS[file.provider] ?? "").replace(/\/+$/, ""),
-    key: secretOf(env, file.key_env),
-    signingKey: secretOf(env, file.secret_key_env),
+    key: secretIn(env, file.key_env),
+    signingKey: secretIn(env, file.secret_key_env),
     price: file.price === undefined ? null : resolvePrice(file.price),
     template: file.http === undefined ? null : resolveTemplate(file.http),
     submitMs: file.timeouts.submit_s * MS,
     pollMs: file.timeouts.poll_s * MS,
     fetchMs: file.timeouts.fetch_s * MS,
   };
-}
-
-function secretOf(env: Env, name: string | undefined): Secret | null {
-  const value = name === undefined ? undefined : env[name];
-  return value === undefined || value === "" ? null : new Secret(value);
 }
 
 function resolvePrice(price: NonNullable<ProviderFile["price"]>): ProviderPrice {
