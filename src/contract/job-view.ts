@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { formatIsoTime, asEpoch } from "../kernel/clock.ts";
 import { JOB_STATES, type JobRecord } from "./job.ts";
+import { MICROS } from "./money.ts";
 import { REQUEST_CLASSES } from "./request-class.ts";
 
 const time = z.string().nullable();
@@ -116,7 +117,7 @@ export function viewJob(job: JobRecord, partsDone: number): JobView {
 function viewOverflow(overflow: NonNullable<JobRecord["overflow"]>, over: boolean): z.output<typeof overflowView> {
   const { errand } = overflow;
   const money = (micros: number | null | undefined): number | null =>
-    micros === null || micros === undefined ? null : micros / 1_000_000;
+    micros === null || micros === undefined ? null : micros / MICROS;
   return {
     at: iso(overflow.at),
     decision: overflow.decision,

@@ -14,6 +14,7 @@ import type {
 } from "./gateway-config.ts";
 import { isLoopback, parseListen } from "./listen-address.ts";
 import { bareControlUrl, linkTlsFiles } from "./resolve-agent.ts";
+import { MICROS } from "./money.ts";
 import { resolveOverflow } from "./resolve-overflow.ts";
 import { resolveGpuHealth } from "./resolve-gpu-health.ts";
 
@@ -124,7 +125,6 @@ const resolveJobs = (jobs: ConfigFile["jobs"], env: Env): JobSettings => ({
 const secretOrNull = (value: string | undefined): Secret | null =>
   value === undefined || value === "" ? null : new Secret(value);
 
-const MICROS = 1_000_000;
 const microsOrNull = (money: number | undefined): number | null =>
   money === undefined ? null : Math.round(money * MICROS);
 

@@ -1,9 +1,9 @@
+import { MICROS, microsDown } from "./money.ts";
 import type { OverflowFile, TierFile } from "./overflow-schema.ts";
 import type { OverflowPolicy, SignalSettings, Tier } from "./overflow-settings.ts";
 import type { Env } from "./env.ts";
 import { resolveProvider } from "./resolve-provider.ts";
 
-const MICROS = 1_000_000;
 const usual = { pendingMin: 1, busyPercent: 95 } as const;
 
 /** The sections are taken to be checked. */
@@ -59,6 +59,5 @@ function resolveTier(file: TierFile, env: Env): Tier {
   };
 }
 
-/** Down: a cap is not exceeded by rounding. */
 const capOf = (amount: number | undefined): number | null =>
-  amount === undefined ? null : Math.floor(amount * MICROS + 1e-6);
+  amount === undefined ? null : microsDown(amount * MICROS);

@@ -1,4 +1,5 @@
 import { secretIn, type Env } from "./env.ts";
+import { MICROS, microsUp } from "./money.ts";
 import type { ProviderFile } from "./overflow-provider-schema.ts";
 import type { ProviderPrice, ProviderSettings, ProviderTemplate } from "./provider-settings.ts";
 
@@ -52,7 +53,7 @@ function resolvePrice(price: NonNullable<ProviderFile["price"]>): ProviderPrice 
 }
 
 /** Up: a price below a millionth is not free. */
-const microsOf = (amount: number): number => Math.ceil(amount * 1_000_000 - 1e-6);
+const microsOf = (amount: number): number => microsUp(amount * MICROS);
 
 function resolveTemplate(file: NonNullable<ProviderFile["http"]>): ProviderTemplate {
   const { submit, poll, result, cancel } = file;

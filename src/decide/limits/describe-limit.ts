@@ -1,4 +1,5 @@
 import type { KeyLimits } from "../../contract/gateway-config.ts";
+import { MICROS } from "../../contract/money.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import { asEpoch, formatIsoTime } from "../../kernel/clock.ts";
 import { emptyInMs, fitsInMs, leftOf, limitOf, type Amount, type KeyUse, type LimitName } from "./key-limits.ts";
@@ -43,7 +44,6 @@ export const describeTooLarge = (name: LimitName, limits: KeyLimits, amount: Amo
   `the request alone is over the key's ${name}: ${askedFor(name, amount)} asked for, and the limit is ${quantity(name, limitOf[name](limits) ?? 0)}`;
 
 const isMoney = (name: LimitName): boolean => name === "cost_per_day" || name === "cost_per_month";
-const MICROS = 1_000_000;
 const quantity = (name: LimitName, value: number): string => String(isMoney(name) ? value / MICROS : value);
 const askedFor = (name: LimitName, { tokens, micros }: Amount): string =>
   isMoney(name) ? `about ${micros / MICROS}` : `about ${tokens}`;

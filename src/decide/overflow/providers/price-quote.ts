@@ -1,3 +1,4 @@
+import { MICROS, microsUp } from "../../../contract/money.ts";
 import type { ProviderPrice } from "../../../contract/provider-settings.ts";
 import type { PriceQuote } from "./provider-work.ts";
 
@@ -24,7 +25,7 @@ export function quote(price: ProviderPrice, amounts: Amounts): PriceQuote {
 export function costOf(price: ProviderPrice, amount: number): number | undefined {
   if (!Number.isFinite(amount) || amount < 0) return undefined;
   const units = price.unit === "1kTokens" ? amount / 1_000 : amount;
-  const micros = roundUp(price.micros * units);
+  const micros = microsUp(price.micros * units);
   return Number.isSafeInteger(micros) ? micros : undefined;
 }
 
@@ -32,9 +33,6 @@ export function costOf(price: ProviderPrice, amount: number): number | undefined
 export function readCharge(value: unknown): number | undefined {
   const number = typeof value === "string" && /^\d{1,12}(?:\.\d{1,12})?$/.test(value) ? Number(value) : value;
   if (typeof number !== "number" || !Number.isFinite(number) || number < 0) return undefined;
-  const micros = roundUp(number * 1_000_000);
+  const micros = microsUp(number * MICROS);
   return Number.isSafeInteger(micros) ? micros : undefined;
 }
-
-/** A product such as 0.1 * 3 lies a hair above a whole number that it stands for. */
-const roundUp = (micros: number): number => Math.max(0, Math.ceil(micros - 1e-6));
