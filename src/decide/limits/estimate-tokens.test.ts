@@ -38,6 +38,8 @@ test("a price by the million is millionths by the token, rounded up, and cached 
   assert.equal(costMicros(PRICE, 1, 0, 0), 3);
   assert.equal(costMicros(PRICE, 10, 0, 99), 3, "no more is cached than there is");
   assert.equal(costMicros(null, 10, 10, 0), 0);
+  assert.equal(costMicros({ ...PRICE, input: 0.07 }, 100, 0, 0), 7, "100 * 0.07 lies a hair above 7");
+  assert.equal(costMicros({ ...PRICE, input: 1e-9 }, 1, 0, 0), 1, "what costs anything costs something");
   assert.deepEqual(amountOf({ prompt: 10, completion: 5 }, PRICE), { tokens: 15, micros: 75 });
 });
 

@@ -1,3 +1,4 @@
+import { microsUp } from "../../contract/money.ts";
 import type { PriceSettings } from "../../contract/gateway-config.ts";
 import type { RequestOutcome } from "../../contract/audit-event.ts";
 import type { TokenUsage } from "../http/token-usage.ts";
@@ -46,7 +47,7 @@ function count(text: string | undefined): number | undefined {
 export function costMicros(price: PriceSettings | null, prompt: number, completion: number, cached: number): number {
   if (price === null) return 0;
   const fromCache = Math.min(cached, prompt);
-  return Math.ceil((prompt - fromCache) * price.input + fromCache * price.cached + completion * price.output);
+  return microsUp((prompt - fromCache) * price.input + fromCache * price.cached + completion * price.output);
 }
 
 export const amountOf = ({ prompt, completion }: Estimate, price: PriceSettings | null): Amount => ({
