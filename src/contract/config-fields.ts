@@ -10,6 +10,8 @@ export const configId = z
 
 export const seconds = z.number().positive().max(86_400);
 
+export const currencyCode = z.string().regex(/^[A-Z]{3}$/, "use a code of three capital letters, such as EUR");
+
 export const httpUrl = z.string().refine((text) => {
   const url = URL.parse(text);
   return (

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { httpUrl, seconds } from "./config-fields.ts";
+import { currencyCode, httpUrl, seconds } from "./config-fields.ts";
 import { PROVIDER_KINDS } from "./provider-settings.ts";
 
 /** The part of a tier in the configuration file that says how its place is spoken to. */
@@ -27,10 +27,7 @@ const price = z
       .max(1_000_000)
       .optional()
       .describe("For each thousand tokens, prompt and answer alike."),
-    currency: z
-      .string()
-      .regex(/^[A-Z]{3}$/, "use a code of three capital letters, such as EUR")
-      .describe("Of the amounts, such as `EUR`."),
+    currency: currencyCode.describe("Of the amounts, such as `EUR`."),
   })
   .refine(
     (given) =>

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { currencyCode } from "./config-fields.ts";
 
 const tokenPrice = z.number().min(0).max(1_000_000);
 
@@ -9,9 +10,5 @@ export const priceSection = z.strictObject({
   cached_per_1m: tokenPrice
     .optional()
     .describe("For a million tokens of prompts that the engine had in its cache. Absent: `input_per_1m`."),
-  currency: z
-    .string()
-    .regex(/^[A-Z]{3}$/, "use three capital letters, such as USD")
-    .default("USD")
-    .describe("One for all upstreams of the file."),
+  currency: currencyCode.default("USD").describe("One for all upstreams of the file."),
 });
