@@ -1,10 +1,7 @@
 import type { DatabaseSync, StatementSync } from "node:sqlite";
+import type { EmbeddedFormat } from "../../kernel/embedded-db.ts";
 
-/** "YJOB": a file that another program made is refused instead of written to. */
-export const JOBS_APPLICATION_ID = 0x594a4f42;
-export const JOB_SCHEMA_VERSION = 1;
-
-export const JOB_SCHEMA = `
+const SCHEMA = `
   CREATE TABLE store (one INTEGER PRIMARY KEY CHECK (one = 1), epoch TEXT NOT NULL);
   CREATE TABLE jobs (
     record TEXT NOT NULL, seq INTEGER NOT NULL UNIQUE, key_id TEXT NOT NULL, class TEXT NOT NULL, lane TEXT NOT NULL,
@@ -27,9 +24,17 @@ export const JOB_SCHEMA = `
   CREATE TABLE parts (job_id TEXT NOT NULL, part_index INTEGER NOT NULL, part TEXT NOT NULL, bytes BLOB, PRIMARY KEY (job_id, part_index));
   CREATE TABLE fronts (class TEXT PRIMARY KEY, place REAL NOT NULL);
   CREATE TABLE turns (class TEXT NOT NULL, key_id TEXT NOT NULL, last REAL NOT NULL, PRIMARY KEY (class, key_id));
-  PRAGMA user_version = ${JOB_SCHEMA_VERSION};
-  PRAGMA application_id = ${JOBS_APPLICATION_ID};
 `;
+
+/** `epoch`: names the life of a store that is made now. */
+export const jobFormat = (epoch: string): EmbeddedFormat => ({
+  // "YJOB"
+  applicationId: 0x594a4f42,
+  version: 1,
+  schema: `${SCHEMA} INSERT INTO store VALUES (1, '${epoch}');`,
+  refusal: "the file is no job database",
+  synchronous: "FULL",
+});
 
 const COLUMNS = "record, seq, key_id, class, lane, state, place, ready_at, lease_at, due_at, expires_at, callback_at";
 

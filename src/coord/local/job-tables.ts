@@ -1,7 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { chmodSync, closeSync, mkdirSync, openSync } from "node:fs";
-import { dirname } from "node:path";
-import { DatabaseSync } from "node:sqlite";
+import type { DatabaseSync } from "node:sqlite";
 import { isOpen, laneOf, type JobPart, type JobRecord } from "../../contract/job.ts";
 import { REQUEST_CLASSES, type RequestClass } from "../../contract/request-class.ts";
 import { decideSubmit } from "../../decide/jobs/decide-submit.ts";
@@ -9,6 +7,7 @@ import { placeInLane } from "../../decide/jobs/fair-order.ts";
 import { newJob, type JobAsk } from "../../decide/jobs/new-job.ts";
 import type { ClaimWish } from "../../decide/jobs/plan-claims.ts";
 import { stepJob, type JobEvent } from "../../decide/jobs/step-job.ts";
+import { inTransaction, openEmbedded } from "../../kernel/embedded-db.ts";
 import { systemRandom } from "../../kernel/random.ts";
 import type {
   ChangeOutcome,
@@ -19,7 +18,7 @@ import type {
   JobStoreLimits,
   SubmitOutcome,
 } from "../jobs/job-store.ts";
-import { JOB_SCHEMA, JOB_SCHEMA_VERSION, JOBS_APPLICATION_ID, prepareJobStatements } from "./job-schema.ts";
+import { jobFormat, prepareJobStatements } from "./job-schema.ts";
 
 /**
  * The embedded database of jobs. Synchronous: only the thread of `job-worker.ts` may use it.
@@ -29,9 +28,9 @@ import { JOB_SCHEMA, JOB_SCHEMA_VERSION, JOBS_APPLICATION_ID, prepareJobStatemen
  *   T2. The columns beside `record` are written from the record in the same statement: they are its index, nothing more.
  *   T3. One process has the file, so a claim found at the start belongs to one that has ended: it runs out at once.
  */
-const LOCK_WAIT_MS = 1_000;
 const SWEPT_MAX = 200;
 const TOKEN_BYTES = 16;
+const EPOCH_BYTES = 4;
 
 export class JobTables {
   readonly #db: DatabaseSync;
@@ -41,10 +40,9 @@ export class JobTables {
   #synced: boolean | undefined;
 
   constructor(path: string, limits: JobStoreLimits, now: number) {
-    this.#db = openFile(path);
+    this.#db = openEmbedded(path, jobFormat(randomBytes(EPOCH_BYTES).toString("hex")), (db) => db);
     this.#limits = limits;
     try {
-      this.#prepareSchema();
       this.#sql = prepareJobStatements(this.#db);
       this.epoch = this.#sql.epoch.get()?.["epoch"] as string;
       this.#endOldClaims(now);
@@ -249,40 +247,11 @@ export class JobTables {
     });
   }
 
-  #prepareSchema(): void {
-    const pragma = (name: string): unknown => Object.values(this.#db.prepare(`PRAGMA ${name}`).get() ?? {})[0];
-    this.#db.exec("PRAGMA journal_mode = WAL");
-    const version = pragma("user_version");
-    if (version === 0 && this.#db.prepare("SELECT count(*) AS n FROM sqlite_schema").get()?.["n"] === 0) {
-      this.#db.exec(`BEGIN IMMEDIATE; ${JOB_SCHEMA}`);
-      this.#db.prepare("INSERT INTO store VALUES (1, ?)").run(randomBytes(4).toString("hex"));
-      this.#db.exec("COMMIT");
-    } else if (pragma("application_id") !== JOBS_APPLICATION_ID || version !== JOB_SCHEMA_VERSION) {
-      throw new Error("the file is no job database of this version; move it away or set another data_dir");
-    }
-  }
-
   #transaction<T>(synced: boolean, body: () => T): T {
     if (this.#synced !== synced) this.#db.exec(`PRAGMA synchronous = ${synced ? "FULL" : "NORMAL"}`);
     this.#synced = synced;
-    this.#db.exec("BEGIN IMMEDIATE");
-    try {
-      const value = body();
-      this.#db.exec("COMMIT");
-      return value;
-    } catch (error) {
-      if (this.#db.isTransaction) this.#db.exec("ROLLBACK");
-      throw error;
-    }
+    return inTransaction(this.#db, body);
   }
 }
 
 const recordOf = (row: Record<string, unknown>): JobRecord => JSON.parse(row["record"] as string) as JobRecord;
-
-function openFile(path: string): DatabaseSync {
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  // SQLite gives its side files the mode of the main one.
-  closeSync(openSync(path, "a", 0o600));
-  chmodSync(path, 0o600);
-  return new DatabaseSync(path, { timeout: LOCK_WAIT_MS });
-}

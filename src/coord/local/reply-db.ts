@@ -1,6 +1,5 @@
-import { chmodSync, closeSync, mkdirSync, openSync } from "node:fs";
-import { dirname } from "node:path";
-import { DatabaseSync, type StatementSync } from "node:sqlite";
+import type { DatabaseSync, StatementSync } from "node:sqlite";
+import { type EmbeddedFormat, inTransaction, openEmbedded } from "../../kernel/embedded-db.ts";
 
 /**
  * The embedded database of kept answers. Synchronous: only the reply worker's thread may use it.
@@ -17,36 +16,23 @@ export interface StoredRow {
   readonly storedAt: number;
 }
 
-/** "YREP": a file that another program made is refused instead of written to. */
-const APPLICATION_ID = 0x59524550;
-const SCHEMA_VERSION = 1;
-const LOCK_WAIT_MS = 1_000;
 const EXPIRED_AT_ONCE = 200;
 
-const SCHEMA = `
-  CREATE TABLE replies (
-    key TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, head TEXT NOT NULL, body BLOB NOT NULL,
-    bytes INTEGER NOT NULL, stored REAL NOT NULL, expires REAL NOT NULL
-  );
-  CREATE INDEX by_stored ON replies (stored);
-  CREATE INDEX by_expires ON replies (expires);
-  PRAGMA user_version = ${SCHEMA_VERSION};
-  PRAGMA application_id = ${APPLICATION_ID};
-`;
-
-const pragma = (db: DatabaseSync, name: string): unknown => Object.values(db.prepare(`PRAGMA ${name}`).get() ?? {})[0];
-
-function prepareSchema(db: DatabaseSync): void {
-  const version = pragma(db, "user_version");
-  const tables = db.prepare("SELECT count(*) AS n FROM sqlite_schema").get()?.["n"];
-  if (version === 0 && tables === 0) {
-    db.exec(`PRAGMA journal_mode = WAL; BEGIN IMMEDIATE; ${SCHEMA} COMMIT;`);
-  } else if (pragma(db, "application_id") !== APPLICATION_ID || version !== SCHEMA_VERSION) {
-    throw new Error("the file holds no answers of this version; move it away or set another data_dir");
-  }
-  // NORMAL: a commit survives the end of the process; only the machine's own end may take the last commits.
-  db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;");
-}
+const FORMAT: EmbeddedFormat = {
+  // "YREP"
+  applicationId: 0x59524550,
+  version: 1,
+  schema: `
+    CREATE TABLE replies (
+      key TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, head TEXT NOT NULL, body BLOB NOT NULL,
+      bytes INTEGER NOT NULL, stored REAL NOT NULL, expires REAL NOT NULL
+    );
+    CREATE INDEX by_stored ON replies (stored);
+    CREATE INDEX by_expires ON replies (expires);
+  `,
+  refusal: "the file holds no answers",
+  synchronous: "NORMAL",
+};
 
 export class ReplyDb {
   readonly #db: DatabaseSync;
@@ -61,17 +47,7 @@ export class ReplyDb {
 
   /** @throws when the file can't be opened, is locked for longer than a second, is damaged, or is not ours. */
   constructor(path: string, bytesMax: number) {
-    mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-    // SQLite gives its side files the mode of the main one.
-    closeSync(openSync(path, "a", 0o600));
-    chmodSync(path, 0o600);
-    const db = new DatabaseSync(path, { timeout: LOCK_WAIT_MS });
-    try {
-      prepareSchema(db);
-    } catch (err) {
-      db.close();
-      throw err;
-    }
+    const db = openEmbedded(path, FORMAT, (opened) => opened);
     this.#db = db;
     this.#bytesMax = bytesMax;
     this.#get = db.prepare("SELECT fingerprint, head, body, stored FROM replies WHERE key = ? AND expires > ?");
@@ -107,17 +83,12 @@ export class ReplyDb {
   /** False: larger than all that may be kept. */
   put(key: string, row: StoredRow, bytes: number, expiresAt: number): boolean {
     if (bytes > this.#bytesMax) return false;
-    this.#db.exec("BEGIN IMMEDIATE");
-    try {
+    inTransaction(this.#db, () => {
       this.#dropExpired.run(row.storedAt);
       this.#delete.run(key);
       this.#makeRoom(bytes);
       this.#put.run(key, row.fingerprint, row.head, row.body, bytes, row.storedAt, expiresAt);
-      this.#db.exec("COMMIT");
-    } catch (err) {
-      if (this.#db.isTransaction) this.#db.exec("ROLLBACK");
-      throw err;
-    }
+    });
     return true;
   }
 

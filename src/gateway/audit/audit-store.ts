@@ -1,6 +1,4 @@
-import { chmodSync, closeSync, mkdirSync, openSync } from "node:fs";
-import { dirname } from "node:path";
-import { DatabaseSync, type StatementSync } from "node:sqlite";
+import type { DatabaseSync, StatementSync } from "node:sqlite";
 import {
   AUDIT_FIELDS,
   type AuditGap,
@@ -8,6 +6,7 @@ import {
   type AuditQuery,
   type AuditRecord,
 } from "../../contract/audit-event.ts";
+import { type EmbeddedFormat, inTransaction, openEmbedded } from "../../kernel/embedded-db.ts";
 import { type AuditRow, recordOf, rowMatches } from "./audit-row.ts";
 
 /**
@@ -39,10 +38,6 @@ export interface AuditStore {
   abandon(): void;
 }
 
-/** "YARD": a file that another program made is refused instead of written to. */
-const APPLICATION_ID = 0x59415244;
-const SCHEMA_VERSION = 1;
-const LOCK_WAIT_MS = 1_000;
 const RUNS_KEPT = 100;
 
 const VIEW_COLUMNS = AUDIT_FIELDS.map((field, i) => {
@@ -61,31 +56,16 @@ const SCHEMA = `
   CREATE TABLE state (id INTEGER PRIMARY KEY CHECK (id = 1), last_seq INTEGER NOT NULL);
   INSERT INTO state VALUES (1, 0);
   CREATE VIEW audit AS SELECT b.first_seq + r.key AS seq, ${VIEW_COLUMNS} FROM batches b, json_each(b.rows) r;
-  PRAGMA user_version = ${SCHEMA_VERSION};
-  PRAGMA application_id = ${APPLICATION_ID};
 `;
 
-function openFile(path: string): DatabaseSync {
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  // SQLite gives its side files the mode of the main one.
-  closeSync(openSync(path, "a", 0o600));
-  chmodSync(path, 0o600);
-  return new DatabaseSync(path, { timeout: LOCK_WAIT_MS });
-}
-
-const pragma = (db: DatabaseSync, name: string): unknown => Object.values(db.prepare(`PRAGMA ${name}`).get() ?? {})[0];
-
-function prepareSchema(db: DatabaseSync): void {
-  const version = pragma(db, "user_version");
-  const tables = db.prepare("SELECT count(*) AS n FROM sqlite_schema").get()?.["n"];
-  if (version === 0 && tables === 0) {
-    db.exec(`PRAGMA journal_mode = WAL; BEGIN IMMEDIATE; ${SCHEMA} COMMIT;`);
-  } else if (pragma(db, "application_id") !== APPLICATION_ID || version !== SCHEMA_VERSION) {
-    throw new Error("the file is no audit database of this version; move it away or set another data_dir");
-  }
-  // NORMAL: a commit survives the end of the process; only the machine's own end may take the last commits.
-  db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;");
-}
+const FORMAT: EmbeddedFormat = {
+  // "YARD"
+  applicationId: 0x59415244,
+  version: 1,
+  schema: SCHEMA,
+  refusal: "the file is no audit database",
+  synchronous: "NORMAL",
+};
 
 interface Statements {
   readonly insert: StatementSync;
@@ -113,18 +93,13 @@ const prepareAll = (db: DatabaseSync): Statements => ({
 
 /** @throws when the file can't be opened, is locked for longer than a second, is damaged, or is not ours. */
 export function openAuditStore(path: string, max: number, runId: string, now: number): AuditStore {
-  const db = openFile(path);
-  try {
-    prepareSchema(db);
+  return openEmbedded(path, FORMAT, (db) => {
     db.prepare("INSERT OR IGNORE INTO runs SELECT ?, ?, NULL, last_seq, 0 FROM state").run(runId, now);
     db.prepare("DELETE FROM runs WHERE rowid NOT IN (SELECT rowid FROM runs ORDER BY rowid DESC LIMIT ?)").run(
       RUNS_KEPT,
     );
     return new SqliteAuditStore(db, max, runId);
-  } catch (err) {
-    db.close();
-    throw err;
-  }
+  });
 }
 
 class SqliteAuditStore implements AuditStore {
@@ -145,7 +120,7 @@ class SqliteAuditStore implements AuditStore {
   }
 
   write(batch: AuditBatch, now: number): void {
-    this.#transaction(() => {
+    inTransaction(this.#db, () => {
       const done = this.#lastOrdinal();
       if (batch.firstOrdinal <= done) return; // S2
       const seq = this.#skipTo(batch.firstOrdinal - 1, done, now);
@@ -184,7 +159,7 @@ class SqliteAuditStore implements AuditStore {
   }
 
   close(lastOrdinal: number, now: number): void {
-    this.#transaction(() => {
+    inTransaction(this.#db, () => {
       const seq = this.#skipTo(lastOrdinal, this.#lastOrdinal(), now);
       this.#sql.setRun.run(seq, lastOrdinal, now, this.#runId);
     });
@@ -239,22 +214,11 @@ class SqliteAuditStore implements AuditStore {
   }
 
   #trim(): void {
-    this.#transaction(() => {
+    inTransaction(this.#db, () => {
       const floor = this.#readableFrom();
       this.#db.prepare("DELETE FROM batches WHERE first_seq + count <= ?").run(floor);
       this.#db.prepare("DELETE FROM gaps WHERE after_seq < ?").run(floor - 1);
     });
     this.#stored = this.#countStored(); // Another gateway may write into the same file.
-  }
-
-  #transaction(body: () => void): void {
-    this.#db.exec("BEGIN IMMEDIATE");
-    try {
-      body();
-      this.#db.exec("COMMIT");
-    } catch (err) {
-      if (this.#db.isTransaction) this.#db.exec("ROLLBACK");
-      throw err;
-    }
   }
 }
