@@ -1,3 +1,4 @@
+import type { StoreFailure } from "../slot-store.ts";
 import type { KeyAnswer, KeyEntry } from "../../decide/limits/key-account.ts";
 
 /** What is told and asked of some keys, in one step. */
@@ -17,8 +18,7 @@ export interface LimitRequest {
 export type LimitAnswer =
   | { readonly kind: "done"; readonly now: number; readonly keys: readonly KeyAnswer[] }
   | { readonly kind: "late"; readonly now: number }
-  /** `unknown`: it may be done, or be done later. */
-  | { readonly kind: "failed" | "unknown"; readonly reason: string };
+  | StoreFailure;
 
 /** How many keys one request may name. */
 export const ENTRIES_MAX = 64;

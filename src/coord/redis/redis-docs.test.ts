@@ -1,14 +1,11 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { systemClock } from "../../kernel/clock.ts";
-import { silentLogger } from "../../kernel/log.ts";
-import { seededRandom } from "../../kernel/random.ts";
-import { Secret } from "../../kernel/secret.ts";
+import { openRedisLink } from "../../testing/redis-links.ts";
 import { OwnRedis, startRedis } from "../../testing/servers/redis-server.ts";
 import { aLedger, aMemory, anAsk, ledgerSuite } from "../overflow/ledger.conformance.ts";
 import type { DocStore } from "../overflow/doc-store.ts";
 import { RedisDocs } from "./redis-docs.ts";
-import { RedisLink } from "./redis-link.ts";
+import type { RedisLink } from "./redis-link.ts";
 
 const server = await startRedis();
 const links: RedisLink[] = [];
@@ -19,10 +16,8 @@ after(async () => {
 
 let prefixes = 0;
 async function openDocs(url: string, keyPrefix: string): Promise<DocStore> {
-  const deps = { clock: systemClock, random: seededRandom(1), log: silentLogger };
-  const link = new RedisLink({ url: new Secret(url), timeoutMs: 2_000, keyPrefix }, deps);
+  const link = await openRedisLink(url, keyPrefix, 2_000);
   links.push(link);
-  await link.open();
   return new RedisDocs(link);
 }
 const placeAt = (url: string) => {

@@ -1,14 +1,13 @@
 import { after, test } from "node:test";
 import { systemClock } from "../../kernel/clock.ts";
-import { silentLogger } from "../../kernel/log.ts";
 import { seededRandom } from "../../kernel/random.ts";
-import { Secret } from "../../kernel/secret.ts";
+import { openRedisLink } from "../../testing/redis-links.ts";
 import { OwnRedis, startRedis } from "../../testing/servers/redis-server.ts";
 import { within } from "../../testing/wait-for.ts";
 import { jobStoreSuite } from "../jobs/job-store.conformance.ts";
 import type { JobStore, JobStoreLimits } from "../jobs/job-store.ts";
 import { openRedisJobStore } from "./redis-job-store.ts";
-import { RedisLink } from "./redis-link.ts";
+import type { RedisLink } from "./redis-link.ts";
 
 const server = await startRedis();
 const links: RedisLink[] = [];
@@ -24,10 +23,8 @@ const TIMEOUT_MS = 2_000;
 const newPrefix = (): string => `t${process.pid}-${(prefixes += 1)}`;
 
 async function openLink(url: string, keyPrefix: string): Promise<RedisLink> {
-  const deps = { clock: systemClock, random: seededRandom(1), log: silentLogger };
-  const link = new RedisLink({ url: new Secret(url), timeoutMs: TIMEOUT_MS, keyPrefix }, deps);
+  const link = await openRedisLink(url, keyPrefix, TIMEOUT_MS);
   links.push(link);
-  await link.open();
   return link;
 }
 

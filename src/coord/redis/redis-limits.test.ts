@@ -5,15 +5,13 @@ import { Redis } from "ioredis";
 import { NO_LIMITS } from "../../contract/gateway-config.ts";
 import { dayOf, monthOf, pieceOf } from "../../decide/limits/windows.ts";
 import { systemClock } from "../../kernel/clock.ts";
-import { silentLogger } from "../../kernel/log.ts";
-import { seededRandom } from "../../kernel/random.ts";
-import { Secret } from "../../kernel/secret.ts";
+import { openRedisLink } from "../../testing/redis-links.ts";
 import { OwnRedis } from "../../testing/servers/redis-server.ts";
 import { aLimitRequest, anEntry, limitStoreSuite } from "../limits/limit-store.conformance.ts";
 import type { LimitAnswer, LimitRequest } from "../limits/limit-store.ts";
 import { LocalLimits } from "../local/local-limits.ts";
 import { RedisLimits } from "./redis-limits.ts";
-import { RedisLink } from "./redis-link.ts";
+import type { RedisLink } from "./redis-link.ts";
 
 let server: OwnRedis;
 let admin: Redis;
@@ -22,9 +20,7 @@ let link: RedisLink;
 before(async () => {
   server = await OwnRedis.start();
   admin = new Redis(server.url);
-  const ports = { clock: systemClock, random: seededRandom(1), log: silentLogger };
-  link = new RedisLink({ url: new Secret(server.url), timeoutMs: 5_000, keyPrefix: "t" }, ports);
-  await link.open();
+  link = await openRedisLink(server.url, "t", 5_000);
 });
 
 after(async () => {

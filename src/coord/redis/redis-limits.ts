@@ -5,6 +5,7 @@ import type { LimitAnswer, LimitRequest, LimitStore } from "../limits/limit-stor
 import { itemsOf, type Reply } from "./redis-connection.ts";
 import type { RedisLink, StepOutcome } from "./redis-link.ts";
 import { allowingOutOfMemory, loadScript } from "./script.ts";
+import { answerOf } from "./step-answer.ts";
 
 const LIMITS = loadScript(new URL("./limits.lua", import.meta.url));
 /** The same, also when the memory is full: for requests that tell, renew and give back. */
@@ -38,7 +39,7 @@ export class RedisLimits implements LimitStore {
   }
 
   async #pass(step: Promise<StepOutcome>, done: (answer: LimitAnswer) => void): Promise<void> {
-    done(readOutcome(await step));
+    done(answerOf(await step, readReply));
   }
 }
 
@@ -70,18 +71,6 @@ const wireEntry = ({ boot, floors, pieces, days, months, release, renew, want }:
 });
 
 const wireLimits = (limits: KeyLimits): number[] => LIMIT_NAMES.map((name) => limitOf[name](limits) ?? -1);
-
-function readOutcome(outcome: StepOutcome): LimitAnswer {
-  switch (outcome.kind) {
-    case "reply":
-      return readReply(outcome.reply) ?? { kind: "unknown", reason: "an answer that can't be read" };
-    case "refused":
-    case "notSent":
-      return { kind: "failed", reason: outcome.why };
-    case "unknown":
-      return { kind: "unknown", reason: outcome.why };
-  }
-}
 
 function readReply(reply: Reply): LimitAnswer | undefined {
   const [kind, time, keys] = itemsOf(reply);

@@ -1,13 +1,10 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { systemClock } from "../../kernel/clock.ts";
-import { silentLogger } from "../../kernel/log.ts";
-import { seededRandom } from "../../kernel/random.ts";
-import { Secret } from "../../kernel/secret.ts";
+import { linkPorts, openRedisLink } from "../../testing/redis-links.ts";
 import { OwnRedis } from "../../testing/servers/redis-server.ts";
 import { eventually } from "../../testing/wait-for.ts";
 import { CONFORMANCE_BYTES_MAX, replyStoreSuite } from "../reply-store.conformance.ts";
-import { RedisLink } from "./redis-link.ts";
 import { RedisReplies } from "./redis-replies.ts";
 import { RedisSubscriber } from "./subscriber.ts";
 
@@ -22,10 +19,8 @@ const newPrefix = (): string => `t${++worlds}`;
 
 /** A store as one gateway has it. The time of a step is for a loaded machine. */
 async function openStore(keyPrefix: string, url = server.url, timeoutMs = 3_000) {
-  const ports = { clock: systemClock, random: seededRandom(1), log: silentLogger };
-  const link = new RedisLink({ url: new Secret(url), timeoutMs, keyPrefix }, ports);
-  await link.open();
-  const subscriber = new RedisSubscriber(link, ports);
+  const link = await openRedisLink(url, keyPrefix, timeoutMs);
+  const subscriber = new RedisSubscriber(link, linkPorts());
   const store = new RedisReplies({
     link,
     subscriber,

@@ -4,14 +4,12 @@ import fc from "fast-check";
 import { Redis } from "ioredis";
 import type { SlotRequest } from "../../decide/coordination/slot-request.ts";
 import { systemClock } from "../../kernel/clock.ts";
-import { silentLogger } from "../../kernel/log.ts";
-import { seededRandom } from "../../kernel/random.ts";
-import { Secret } from "../../kernel/secret.ts";
+import { linkPorts, openRedisLink } from "../../testing/redis-links.ts";
 import { OwnRedis } from "../../testing/servers/redis-server.ts";
 import { Watched } from "../../testing/wait-for.ts";
 import { SlotModel } from "../local/slot-model.ts";
 import { aRequest, slotStoreSuite } from "../slot-store.conformance.ts";
-import { RedisLink } from "./redis-link.ts";
+import type { RedisLink } from "./redis-link.ts";
 import { RedisSlots } from "./redis-slots.ts";
 import { RedisSubscriber } from "./subscriber.ts";
 
@@ -23,10 +21,8 @@ let subscriber: RedisSubscriber;
 before(async () => {
   server = await OwnRedis.start();
   admin = new Redis(server.url);
-  const ports = { clock: systemClock, random: seededRandom(1), log: silentLogger };
-  link = new RedisLink({ url: new Secret(server.url), timeoutMs: 5_000, keyPrefix: "t" }, ports);
-  await link.open();
-  subscriber = new RedisSubscriber(link, ports);
+  link = await openRedisLink(server.url, "t", 5_000);
+  subscriber = new RedisSubscriber(link, linkPorts());
 });
 
 after(async () => {

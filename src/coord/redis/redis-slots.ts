@@ -6,8 +6,9 @@ import {
 } from "../../decide/coordination/slot-request.ts";
 import type { SlotStore, StoreFailure } from "../slot-store.ts";
 import { itemsOf, type Reply } from "./redis-connection.ts";
-import type { RedisLink, StepOutcome } from "./redis-link.ts";
+import type { RedisLink } from "./redis-link.ts";
 import { allowingOutOfMemory, loadScript } from "./script.ts";
+import { answerOf } from "./step-answer.ts";
 import type { RedisSubscriber } from "./subscriber.ts";
 
 const SLOTS = loadScript(new URL("./slots.lua", import.meta.url));
@@ -38,7 +39,7 @@ export class RedisSlots implements SlotStore {
       [JSON.stringify(wireForm(request)), `${tag}:free`],
       { evenIfOpen: evenIfAway },
     );
-    return readOutcome(outcome);
+    return answerOf(outcome, readReply);
   }
 
   onFree(upstream: string, gateway: string, listener: () => void): Disposable {
@@ -65,18 +66,6 @@ const wireForm = (request: SlotRequest): object => ({
   renew: request.renew.map(({ id, batch, endpoint, movedFrom }) => [id, batch ? 1 : 0, endpoint, movedFrom]),
   wants: request.wants.map(({ id, rank, goesFirst, endpoints }) => [id, rank, goesFirst ? 1 : 0, ...endpoints]),
 });
-
-function readOutcome(outcome: StepOutcome): SlotAnswer | StoreFailure {
-  switch (outcome.kind) {
-    case "reply":
-      return readReply(outcome.reply) ?? { kind: "unknown", reason: "an answer that can't be read" };
-    case "refused":
-    case "notSent":
-      return { kind: "failed", reason: outcome.why };
-    case "unknown":
-      return { kind: "unknown", reason: outcome.why };
-  }
-}
 
 const numbers = (reply: Reply | undefined): number[] => itemsOf(reply).map(Number);
 const pick = <T>(values: readonly T[], fallback: T): readonly [T, T, T] => [
