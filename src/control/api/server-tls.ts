@@ -1,7 +1,7 @@
-import { readFile } from "node:fs/promises";
 import type { ServerTlsFiles } from "../../contract/resolve-control.ts";
 import { messageOf, YardmasterError } from "../../kernel/errors.ts";
 import { loadTls } from "../../kernel/node-builtins.ts";
+import { readPem } from "../../kernel/read-pem.ts";
 
 /** PEM. */
 export interface ServerTls {
@@ -13,17 +13,10 @@ export interface ServerTls {
 
 /** Throws CONFIG_INVALID for what can't be read or doesn't belong together, with no word of what a file holds. */
 export async function readServerTls(files: ServerTlsFiles): Promise<ServerTls> {
-  const read = async (path: string, key: string): Promise<string> => {
-    try {
-      return await readFile(path, "utf8");
-    } catch (cause) {
-      throw new YardmasterError("CONFIG_INVALID", `control.tls.${key}: ${path} can't be read`, { cause });
-    }
-  };
   const tls = {
-    cert: await read(files.cert, "cert_file"),
-    key: await read(files.key, "key_file"),
-    ...(files.clientCa === null ? {} : { ca: await read(files.clientCa, "client_ca_file") }),
+    cert: await readPem(files.cert, "control.tls.cert_file"),
+    key: await readPem(files.key, "control.tls.key_file"),
+    ...(files.clientCa === null ? {} : { ca: await readPem(files.clientCa, "control.tls.client_ca_file") }),
   };
   try {
     loadTls().createSecureContext(tls);
