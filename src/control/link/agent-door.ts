@@ -39,9 +39,15 @@ export type Visitor =
   | { readonly kind: "token"; readonly token: Secret; readonly peer: string }
   | { readonly kind: "node"; readonly shown: Secret; readonly found: NodeCredential };
 
-export type Look =
-  | { readonly kind: "visitor"; readonly visitor: Visitor }
-  | { readonly kind: "refused"; readonly code: ErrorCode; readonly why: string };
+export interface Refused {
+  readonly kind: "refused";
+  readonly code: ErrorCode;
+  readonly why: string;
+}
+
+export type Knock = { readonly kind: "mayBe"; readonly shown: Secret } | Refused;
+
+export type Look = { readonly kind: "visitor"; readonly visitor: Visitor } | Refused;
 
 export type Entrance =
   | { readonly kind: "entered"; readonly admitted: Admitted }
@@ -70,18 +76,16 @@ export class AgentDoor {
     this.#ports = ports;
   }
 
-  /** What is no node's by its looks takes nobody's turn; null: it may be one. */
-  isStranger(shown: Secret | null): Extract<Look, { kind: "refused" }> | null {
+  /** What is no node's by its looks takes nobody's turn. */
+  knock(shown: Secret | null): Knock {
     if (shown === null) return refusedLook("UNAUTHORIZED", "send `Authorization: Bearer`");
     const text = shown.reveal();
-    if (text.startsWith(TOKEN_PREFIX) || text.startsWith(CREDENTIAL_PREFIX)) return null;
+    if (text.startsWith(TOKEN_PREFIX) || text.startsWith(CREDENTIAL_PREFIX)) return { kind: "mayBe", shown };
     return refusedLook("UNAUTHORIZED", "this is no node's credential");
   }
 
-  /** Before the connection is opened. */
-  async look(shown: Secret | null, peer: string): Promise<Look> {
-    const stranger = this.isStranger(shown);
-    if (stranger !== null || shown === null) return stranger ?? refusedLook("UNAUTHORIZED", "nothing was shown");
+  /** Of who has knocked, before the connection is opened. */
+  async look(shown: Secret, peer: string): Promise<Look> {
     if (shown.reveal().startsWith(TOKEN_PREFIX))
       return { kind: "visitor", visitor: { kind: "token", token: shown, peer } };
     try {
@@ -150,7 +154,7 @@ export class AgentDoor {
 const guessing = (peer: string): string =>
   `many wrong tokens came from ${peer}: they are tried slowly now, and further ones are not told of each`;
 
-const refusedLook = (code: ErrorCode, why: string): Extract<Look, { kind: "refused" }> => ({
+const refusedLook = (code: ErrorCode, why: string): Refused => ({
   kind: "refused",
   code,
   why,

@@ -14,6 +14,7 @@ import type { Clock, MonoMs, Timer } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
 import { randomKey } from "../../kernel/ids.ts";
 import type { Logger } from "../../kernel/log.ts";
+import type { Secret } from "../../kernel/secret.ts";
 import { refuseUpgrade, type Upgrade } from "../api/upgrades.ts";
 import type { ControlStore } from "../store/control-store.ts";
 import { AgentConnection } from "./agent-connection.ts";
@@ -67,6 +68,13 @@ interface Leading {
   readonly seqs: Map<string, number>;
 }
 
+/** Who has knocked and waits for a turn. */
+interface Waiting {
+  readonly upgrade: Upgrade;
+  readonly shown: Secret;
+  readonly peer: string;
+}
+
 export class AgentLinkServer {
   readonly #ports: AgentLinkPorts;
   readonly #sockets = new WebSocketServer({
@@ -76,7 +84,7 @@ export class AgentLinkServer {
     clientTracking: false,
   });
   readonly #door: AgentDoor;
-  readonly #queue: RegistrationQueue<Upgrade>;
+  readonly #queue: RegistrationQueue<Waiting>;
   readonly #connections = new Map<string, AgentConnection>();
   /** Every open connection, those that have not been welcomed included. */
   readonly #open = new Set<AgentConnection>();
@@ -118,17 +126,17 @@ export class AgentLinkServer {
   }
 
   upgrade(upgrade: Upgrade): void {
-    const stranger = this.#door.isStranger(upgrade.credential);
-    if (stranger !== null) {
-      refuseUpgrade(upgrade.socket, stranger.code, stranger.why);
+    const knock = this.#door.knock(upgrade.credential);
+    if (knock.kind === "refused") {
+      refuseUpgrade(upgrade.socket, knock.code, knock.why);
       return;
     }
-    const address = upgrade.req.socket.remoteAddress ?? "";
-    if (this.#isClosed || !this.#queue.offer(upgrade, address)) {
+    const waiting: Waiting = { upgrade, shown: knock.shown, peer: upgrade.req.socket.remoteAddress ?? "" };
+    if (this.#isClosed || !this.#queue.offer(waiting, waiting.peer)) {
       refuseUpgrade(upgrade.socket, "AGENT_LINK_BUSY", "too many agents are waiting to connect");
       return;
     }
-    upgrade.socket.once("close", () => this.#queue.leave(upgrade, address));
+    upgrade.socket.once("close", () => this.#queue.leave(waiting, waiting.peer));
     this.#admitNext();
   }
 
@@ -204,17 +212,17 @@ export class AgentLinkServer {
     });
   }
 
-  async #admit(upgrade: Upgrade): Promise<void> {
-    const shown = await this.#door.look(upgrade.credential, upgrade.req.socket.remoteAddress ?? "");
+  async #admit({ upgrade, shown, peer }: Waiting): Promise<void> {
+    const look = await this.#door.look(shown, peer);
     if (this.#isClosed || upgrade.socket.destroyed) return;
-    if (shown.kind === "refused") {
-      refuseUpgrade(upgrade.socket, shown.code, shown.why);
+    if (look.kind === "refused") {
+      refuseUpgrade(upgrade.socket, look.code, look.why);
       return;
     }
     this.#sockets.handleUpgrade(upgrade.req, upgrade.socket, upgrade.head, (socket) => {
       const connection = new AgentConnection(socket, {
         clock: this.#ports.clock,
-        onHello: (message) => this.#door.enter(shown.visitor, message),
+        onHello: (message) => this.#door.enter(look.visitor, message),
         onEntered: (admitted) => this.#welcome(connection, admitted),
         onMessage: (message) => this.#onMessage(connection, message),
         onClose: (why) => this.#onClose(connection, why),

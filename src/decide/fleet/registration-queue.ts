@@ -19,6 +19,7 @@ export class RegistrationQueue<T> {
   readonly #pace: RegistrationPace;
   /** By address, the one whose turn it is first. */
   readonly #waiting = new Map<string, Set<T>>();
+  #size = 0;
   #nextAt: MonoMs;
 
   constructor(pace: RegistrationPace, now: MonoMs) {
@@ -27,42 +28,41 @@ export class RegistrationQueue<T> {
   }
 
   get size(): number {
-    let size = 0;
-    for (const items of this.#waiting.values()) size += items.size;
-    return size;
+    return this.#size;
   }
 
   /** When the next one is due; null while nobody waits. */
   get nextAt(): MonoMs | null {
-    return this.#waiting.size === 0 ? null : this.#nextAt;
+    return this.#size === 0 ? null : this.#nextAt;
   }
 
   /** False: as many wait as may. */
   offer(item: T, address: string): boolean {
-    if (this.size >= this.#pace.waitingMax) return false;
-    const items = this.#waiting.get(address);
-    if (items === undefined) this.#waiting.set(address, new Set([item]));
-    else items.add(item);
+    if (this.#size >= this.#pace.waitingMax) return false;
+    const items = this.#waiting.get(address) ?? new Set<T>();
+    this.#waiting.set(address, items.add(item));
+    this.#size += 1;
     return true;
   }
 
   leave(item: T, address: string): void {
     const items = this.#waiting.get(address);
-    items?.delete(item);
-    if (items?.size === 0) this.#waiting.delete(address);
+    if (items?.delete(item) !== true) return;
+    this.#size -= 1;
+    if (items.size === 0) this.#waiting.delete(address);
   }
 
   /** The next one, if it is due. */
   take(now: MonoMs): T | undefined {
-    if (now < this.#nextAt) return undefined;
-    for (const [address, items] of this.#waiting)
-      for (const first of items) {
-        items.delete(first);
-        this.#waiting.delete(address);
-        if (items.size > 0) this.#waiting.set(address, items);
-        this.#nextAt = asMono(now + this.#pace.everyMs);
-        return first;
-      }
-    return undefined;
+    const [turn] = this.#waiting;
+    if (turn === undefined || now < this.#nextAt) return undefined;
+    const [address, items] = turn;
+    const [first] = items;
+    if (first === undefined) return undefined;
+    this.#nextAt = asMono(now + this.#pace.everyMs);
+    this.leave(first, address);
+    // Behind the other addresses.
+    if (this.#waiting.delete(address)) this.#waiting.set(address, items);
+    return first;
   }
 }
