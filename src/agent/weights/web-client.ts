@@ -1,13 +1,11 @@
-import { lookup as systemLookup } from "node:dns";
 import type { IncomingMessage } from "node:http";
 import type { LookupFunction } from "node:net";
 import type { AnswerHead } from "../../decide/weights/file-transfer.ts";
-import { isPublicAddress, judgeHop } from "../../decide/weights/judge-redirect.ts";
+import { isPublicAddress } from "../../decide/jobs/ip-address.ts";
+import { judgeHop } from "../../decide/weights/judge-redirect.ts";
 import type { Clock } from "../../kernel/clock.ts";
+import { judgedLookup, type Resolve } from "../../kernel/judged-lookup.ts";
 import { loadHttps, request as httpRequest } from "../../kernel/node-builtins.ts";
-
-/** How names become addresses; tests bring their own. */
-export type Resolve = (host: string, done: (error: Error | null, addresses: readonly string[]) => void) => void;
 
 export interface WebPorts {
   readonly clock: Clock;
@@ -33,6 +31,7 @@ const HEAD_MS_MAX = 30_000;
 const STALL_MS_MAX = 60_000;
 const STALL_LOOK_MS = 5_000;
 const HEADER_BYTES_MAX = 64 * 1024;
+const NOT_PUBLIC = "the server redirects to an address that is not public";
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
 
 /**
@@ -45,9 +44,11 @@ const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
  */
 export class WebClient {
   readonly #ports: WebPorts;
+  readonly #guardedLookup: LookupFunction;
 
   constructor(ports: WebPorts) {
     this.#ports = ports;
+    this.#guardedLookup = judgedLookup(isPublicAddress, NOT_PUBLIC, ports.resolve);
   }
 
   /** The body is for the caller to read to its end, or to destroy. Rejects only when `signal` is aborted. */
@@ -81,7 +82,7 @@ export class WebClient {
         agent: false,
         maxHeaderSize: HEADER_BYTES_MAX,
         signal,
-        ...(guarded ? { lookup: this.#guardedLookup() } : {}),
+        ...(guarded ? { lookup: this.#guardedLookup } : {}),
         ...(ca === undefined ? {} : { ca }),
       });
       const timer = clock.after(HEAD_MS_MAX, () => request.destroy(new Error(`no answer within ${HEAD_MS_MAX} ms`)));
@@ -98,21 +99,6 @@ export class WebClient {
       });
       request.end();
     });
-  }
-
-  #guardedLookup(): LookupFunction {
-    const resolve = this.#ports.resolve ?? resolveBySystem;
-    return (host, options, done) => {
-      resolve(host, (error, addresses) => {
-        if (error !== null) return done(error, "");
-        // One address inside among those outside is enough to distrust the name.
-        if (addresses.length === 0 || !addresses.every(isPublicAddress))
-          return done(new Error("the server redirects to an address that is not public"), "");
-        const all = addresses.map((address) => ({ address, family: address.includes(":") ? 6 : 4 }));
-        if (options.all === true) done(null, all);
-        else done(null, all[0]?.address ?? "", all[0]?.family ?? 4);
-      });
-    };
   }
 
   /** The parts of a body as they come. Throws when it breaks off, or nothing comes for STALL_MS_MAX. */
@@ -147,8 +133,3 @@ export class WebClient {
     return Buffer.concat(parts).toString("utf8");
   }
 }
-
-const resolveBySystem: Resolve = (host, done) =>
-  systemLookup(host, { all: true }, (error, found) =>
-    done(error, error === null ? found.map(({ address }) => address) : []),
-  );

@@ -16,6 +16,7 @@ import {
 import type { FetchedSource } from "../../decide/weights/source.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { hasSystemCode, messageOf } from "../../kernel/errors.ts";
+import type { Resolve } from "../../kernel/judged-lookup.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
 import { DiskLedger, diskTroubleOf } from "./disk-ledger.ts";
@@ -26,7 +27,7 @@ import { Origins } from "./origins.ts";
 import { listLeftovers } from "./list-leftovers.ts";
 import { makeTrash, type Removal, removeOwned } from "./remove-owned.ts";
 import { Turns } from "./turns.ts";
-import { type Resolve, WebClient } from "./web-client.ts";
+import { WebClient } from "./web-client.ts";
 
 export interface WeightsPorts {
   readonly clock: Clock;

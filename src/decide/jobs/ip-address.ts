@@ -126,3 +126,9 @@ export function classOfAddress(address: IpBytes): AddressClass {
     if (inRange(address, carrier)) return classOfAddress([...V4_PREFIX, ...address.slice(at, at + 4)]);
   return inRange(address, GLOBAL_UNICAST) ? "public" : "reserved";
 }
+
+/** Of text that is no address: false. */
+export function isPublicAddress(text: string): boolean {
+  const bytes = parseIp(text);
+  return bytes !== undefined && classOfAddress(bytes) === "public";
+}

@@ -1,4 +1,4 @@
-import { classOfAddress, parseIp } from "../jobs/ip-address.ts";
+import { isPublicAddress, parseIp } from "../jobs/ip-address.ts";
 import { bareHost } from "./source.ts";
 
 /**
@@ -45,8 +45,3 @@ export function judgeHop(first: URL, from: URL, location: string, hops: number, 
 
 export const portOf = (url: URL): number =>
   url.port === "" ? (url.protocol === "https:" ? 443 : 80) : Number(url.port);
-
-export function isPublicAddress(address: string): boolean {
-  const bytes = parseIp(address);
-  return bytes !== undefined && classOfAddress(bytes) === "public";
-}

@@ -12,10 +12,11 @@ import { anAsk } from "../../coord/jobs/job-store.conformance.ts";
 import type { JobStore } from "../../coord/jobs/job-store.ts";
 import { openLocalJobStore } from "../../coord/local/local-job-store.ts";
 import { systemClock } from "../../kernel/clock.ts";
+import type { Resolve } from "../../kernel/judged-lookup.ts";
 import { Secret } from "../../kernel/secret.ts";
 import { createJobMetrics } from "../metrics/job-metrics.ts";
 import { Registry } from "../../metrics/registry.ts";
-import { CallbackSender, type Resolve } from "./callback-sender.ts";
+import { CallbackSender } from "./callback-sender.ts";
 
 const SECRET = "CANARY-callback-secret-0123456789";
 

@@ -1,7 +1,5 @@
 import { createHmac, randomBytes } from "node:crypto";
-import { lookup as systemLookup } from "node:dns";
 import type { ClientRequest } from "node:http";
-import type { LookupFunction } from "node:net";
 import type { JobSettings } from "../../contract/gateway-config.ts";
 import type { JobRecord } from "../../contract/job.ts";
 import { viewJob } from "../../contract/job-view.ts";
@@ -13,12 +11,10 @@ import {
   type CallbackRules,
 } from "../../decide/jobs/judge-callback.ts";
 import type { Clock } from "../../kernel/clock.ts";
+import { judgedLookup, type Resolve } from "../../kernel/judged-lookup.ts";
 import { loadHttps, request as httpRequest } from "../../kernel/node-builtins.ts";
 import type { Secret } from "../../kernel/secret.ts";
 import type { JobMetrics } from "../metrics/job-metrics.ts";
-
-/** How names become addresses; tests bring their own. */
-export type Resolve = (host: string, done: (error: Error | null, addresses: readonly string[]) => void) => void;
 
 export interface CallbackDeps {
   readonly clock: Clock;
@@ -32,6 +28,7 @@ const SEND_MS_MAX = 5_000;
 const LEASE_MS = 15_000;
 const REDIRECTS_MAX = 2;
 const ANSWER_BYTES_MAX = 64 * 1024;
+const NOT_ALLOWED = "the name has an address that is not allowed";
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 307, 308]);
 
 type Sent =
@@ -129,7 +126,7 @@ export class CallbackSender {
         headers,
         agent: false,
         maxHeaderSize: 16 * 1024,
-        lookup: this.#lookup(rules),
+        lookup: judgedLookup((address) => judgeAddress(address, rules), NOT_ALLOWED, this.#deps.resolve),
       });
       const timer = this.#deps.clock.after(Math.max(1, msLeft), () => failed(`no answer within ${SEND_MS_MAX} ms`));
       const finish = (outcome: Sent | { readonly kind: "redirect"; readonly to: string }): void => {
@@ -159,25 +156,4 @@ export class CallbackSender {
       request.end(body);
     });
   }
-
-  #lookup(rules: CallbackRules): LookupFunction {
-    const resolve = this.#deps.resolve ?? resolveBySystem;
-    return (host, options, done) => {
-      resolve(host, (error, addresses) => {
-        if (error !== null) return done(error, "");
-        // One address inside among those outside is enough to distrust the name.
-        if (addresses.length === 0 || !addresses.every((address) => judgeAddress(address, rules)))
-          return done(new Error("the name has an address that is not allowed"), "");
-        const all = addresses.map((address) => ({ address, family: address.includes(":") ? 6 : 4 }));
-        const [first] = all;
-        if (options.all === true) done(null, all);
-        else done(null, first?.address ?? "", first?.family ?? 4);
-      });
-    };
-  }
 }
-
-const resolveBySystem: Resolve = (host, done) =>
-  systemLookup(host, { all: true }, (error, found) =>
-    done(error, error === null ? found.map(({ address }) => address) : []),
-  );

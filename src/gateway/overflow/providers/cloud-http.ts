@@ -1,10 +1,9 @@
-import { lookup as systemLookup } from "node:dns";
 import type { ClientRequest, IncomingMessage } from "node:http";
-import type { LookupFunction } from "node:net";
 import { parseRetryAfter } from "../../../decide/http/retry-after.ts";
-import { classOfAddress, parseIp } from "../../../decide/jobs/ip-address.ts";
+import { isPublicAddress, parseIp } from "../../../decide/jobs/ip-address.ts";
 import type { CloudAnswer } from "../../../decide/overflow/providers/cloud-call.ts";
 import type { Clock } from "../../../kernel/clock.ts";
+import { judgedLookup } from "../../../kernel/judged-lookup.ts";
 import { loadHttps, request as httpRequest } from "../../../kernel/node-builtins.ts";
 
 export interface CloudRequest {
@@ -107,28 +106,12 @@ function gatherAnswer(
 function whyForbidden(url: URL): string | undefined {
   if (url.protocol !== "https:") return "an address that a place tells must be https";
   if (url.username !== "" || url.password !== "") return "an address that a place tells must name no user";
-  const address = parseIp(url.hostname.replace(/^\[|\]$/g, ""));
-  if (address !== undefined && classOfAddress(address) !== "public")
-    return "the address that the place tells is not public";
+  const host = url.hostname.replace(/^\[|\]$/g, "");
+  if (parseIp(host) !== undefined && !isPublicAddress(host)) return "the address that the place tells is not public";
   return undefined;
 }
 
-const lookupPublic: LookupFunction = (host, options, done) => {
-  systemLookup(host, { all: true }, (error, found) => {
-    if (error !== null) return done(error, "");
-    const [first] = found;
-    // One address inside among those outside is enough to distrust the name.
-    if (first === undefined || !found.every(({ address }) => isPublic(address)))
-      return done(new Error("the name has an address that is not public"), "");
-    if (options.all === true) done(null, found);
-    else done(null, first.address, first.family);
-  });
-};
-
-function isPublic(address: string): boolean {
-  const bytes = parseIp(address);
-  return bytes !== undefined && classOfAddress(bytes) === "public";
-}
+const lookupPublic = judgedLookup(isPublicAddress, "the name has an address that is not public");
 
 /** Without the addresses that were tried. */
 function reasonOf(error: Error): string {
