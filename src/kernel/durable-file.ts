@@ -19,7 +19,8 @@ export async function removeDurably(path: string): Promise<void> {
   await syncFolder(dirname(path));
 }
 
-async function syncFolder(path: string): Promise<void> {
+/** Names that were given in the folder, or taken away, are so on the disk when it resolves. */
+export async function syncFolder(path: string): Promise<void> {
   await using folder = await open(path, "r");
   await folder.sync();
 }

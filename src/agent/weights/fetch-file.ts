@@ -8,6 +8,7 @@ import type { Clock } from "../../kernel/clock.ts";
 import { hasSystemCode, messageOf } from "../../kernel/errors.ts";
 import type { Random } from "../../kernel/random.ts";
 import { diskTroubleOf } from "./disk-ledger.ts";
+import { identityOf } from "./seen-file.ts";
 import type { WebClient, WebRequest } from "./web-client.ts";
 
 /** What others may see of a file on its way. */
@@ -37,6 +38,7 @@ export interface FetchFilePorts {
 }
 
 export type FileOutcome = { readonly kind: "done" } | { readonly kind: "refused"; readonly why: string };
+type TryOutcome = FileOutcome | { readonly kind: "later"; readonly afterMs: number | null; readonly why: string };
 
 const SYNC_EVERY_BYTES = 64 * 1024 * 1024;
 /** A wrong digest may be the network's or the disk's fault once. */
@@ -82,7 +84,7 @@ export class FileFetch {
     const handle = await open(path, O_CREAT | O_RDWR | O_NOFOLLOW, 0o644);
     try {
       const seen = await handle.stat({ bigint: true });
-      const [dev, ino] = [String(seen.dev), String(seen.ino)];
+      const { dev, ino } = identityOf(seen);
       const isOurs = this.#file.dev === dev && this.#file.ino === ino;
       // One that a crash left between its making and its record is empty, and has no other name.
       const isFresh = this.#file.ino === null && seen.size === 0n && seen.nlink === 1n;
@@ -119,10 +121,7 @@ export class FileFetch {
     progress.have = have;
   }
 
-  async #try(
-    handle: FileHandle,
-    signal: AbortSignal,
-  ): Promise<FileOutcome | { readonly kind: "later"; readonly afterMs: number | null; readonly why: string }> {
+  async #try(handle: FileHandle, signal: AbortSignal): Promise<TryOutcome> {
     const { web, request, progress, reserve } = this.#ports;
     const transfer = this.#transfer();
     const headers = askFor(transfer);
@@ -170,7 +169,7 @@ export class FileFetch {
     body: IncomingMessage,
     total: number | null,
     signal: AbortSignal,
-  ): Promise<FileOutcome | { readonly kind: "later"; readonly afterMs: null; readonly why: string }> {
+  ): Promise<TryOutcome> {
     const { web, progress } = this.#ports;
     let broken: string | null = null;
     try {
@@ -202,9 +201,7 @@ export class FileFetch {
   }
 
   /** F2. */
-  async #finish(
-    handle: FileHandle,
-  ): Promise<FileOutcome | { readonly kind: "later"; readonly afterMs: null; readonly why: string }> {
+  async #finish(handle: FileHandle): Promise<TryOutcome> {
     const { progress } = this.#ports;
     const digest = this.#hash.copy().digest("hex");
     const { sha256 } = this.#file;
@@ -219,11 +216,7 @@ export class FileFetch {
     return { kind: "done" };
   }
 
-  async #beginAnew(
-    handle: FileHandle,
-    why: string,
-    timesMax = ANEW_MAX,
-  ): Promise<FileOutcome | { readonly kind: "later"; readonly afterMs: null; readonly why: string }> {
+  async #beginAnew(handle: FileHandle, why: string, timesMax = ANEW_MAX): Promise<TryOutcome> {
     this.#anew += 1;
     if (this.#anew >= timesMax) return { kind: "refused", why: `${why}, ${this.#anew} times` };
     await this.#cut(handle);

@@ -1,5 +1,4 @@
-import type { BigIntStats } from "node:fs";
-import { lstat, mkdir, open, rename, writeFile } from "node:fs/promises";
+import { lstat, mkdir, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { FetchReport } from "../../contract/fleet.ts";
 import { FetchMeter } from "../../decide/weights/fetch-meter.ts";
@@ -8,12 +7,14 @@ import { type HeldFile, type HoldingRecord, layoutOf, stagingName } from "../../
 import type { ListedFile, Listing } from "../../decide/weights/listings.ts";
 import type { FetchedSource } from "../../decide/weights/source.ts";
 import type { Clock } from "../../kernel/clock.ts";
+import { syncFolder } from "../../kernel/durable-file.ts";
 import { hasSystemCode } from "../../kernel/errors.ts";
 import type { Random } from "../../kernel/random.ts";
 import type { DiskLedger } from "./disk-ledger.ts";
 import { FileFetch, type FileOutcome, type FileProgress } from "./fetch-file.ts";
 import type { Holdings } from "./holdings.ts";
 import type { Origins } from "./origins.ts";
+import { identityOf } from "./seen-file.ts";
 import type { Turns } from "./turns.ts";
 import type { WebClient } from "./web-client.ts";
 
@@ -153,7 +154,7 @@ export class SourceFetch {
     }
     const seen = await lstat(place, { bigint: true });
     if (!seen.isDirectory()) throw new Error(`${place} is not the folder that this node made: move it away`);
-    const [dev, ino] = [String(seen.dev), String(seen.ino)];
+    const { dev, ino } = identityOf(seen);
     if (known?.dev === dev && known.ino === ino) return;
     const others = this.#record.folders.filter((folder) => folder.path !== path);
     await this.#keep({ folders: [...others, { path, dev, ino }] });
@@ -231,15 +232,10 @@ export class SourceFetch {
     await this.#makeParents(path);
     const place = join(this.#staging, path);
     await writeFile(place, text, { flush: true });
-    const seen: BigIntStats = await lstat(place, { bigint: true });
-    const note = { ...newFile(path, Buffer.byteLength(text), null), synced: Buffer.byteLength(text) };
-    await this.#keepFile({
-      ...note,
-      dev: String(seen.dev),
-      ino: String(seen.ino),
-      digest: "",
-      mtimeNs: String(seen.mtimeNs),
-    });
+    const seen = await lstat(place, { bigint: true });
+    const bytes = Buffer.byteLength(text);
+    const note = { ...newFile(path, bytes, null), synced: bytes, ...identityOf(seen) };
+    await this.#keepFile({ ...note, digest: "", mtimeNs: String(seen.mtimeNs) });
   }
 
   #keepFile(next: HeldFile): Promise<void> {
@@ -275,8 +271,3 @@ const newFile = (path: string, bytes: number | null, sha256: string | null, befo
   digest: null,
   mtimeNs: null,
 });
-
-async function syncFolder(path: string): Promise<void> {
-  await using folder = await open(path, "r");
-  await folder.sync();
-}

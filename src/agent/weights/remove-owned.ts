@@ -3,6 +3,7 @@ import { constants, type BigIntStats } from "node:fs";
 import { type FileHandle, link, lstat, mkdir, open, readdir, rename, rmdir, unlink } from "node:fs/promises";
 import type { HeldFile, HoldingRecord } from "../../decide/weights/holding.ts";
 import { hasSystemCode, messageOf } from "../../kernel/errors.ts";
+import { type Identity, identityOf, lstatIfThere } from "./seen-file.ts";
 
 /**
  * Removes from the cache what a record says that this node has put there, and nothing else.
@@ -116,11 +117,6 @@ async function inFolder(
   return undefined;
 }
 
-interface Identity {
-  readonly dev: string | null;
-  readonly ino: string | null;
-}
-
 /** M1. */
 async function openKnown(
   parent: FileHandle,
@@ -141,8 +137,11 @@ async function openKnown(
   return "other";
 }
 
-const isIdentity = (seen: BigIntStats, { dev, ino }: Identity): boolean =>
-  dev === String(seen.dev) && ino === String(seen.ino);
+/** A file that was never made has no identity. */
+const isIdentity = (seen: BigIntStats, { dev, ino }: Pick<HeldFile, keyof Identity>): boolean => {
+  const its = identityOf(seen);
+  return dev === its.dev && ino === its.ino;
+};
 
 /** A number is given out again when a file is gone: for one that is whole, length and time have to fit too. */
 const isOwnFile = (seen: BigIntStats, file: HeldFile): boolean =>
@@ -225,14 +224,5 @@ async function removeKnownFolder(work: Work, parent: FileHandle, path: string, k
       () => `, and lies in ${TRASH} now, since its place is taken`,
     );
     work.kept.push(`${path}: ${messageOf(error)}${back}`);
-  }
-}
-
-async function lstatIfThere(path: string): Promise<BigIntStats | null> {
-  try {
-    return await lstat(path, { bigint: true });
-  } catch (error) {
-    if (hasSystemCode(error, "ENOENT")) return null;
-    throw error;
   }
 }

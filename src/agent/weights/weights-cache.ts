@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { lstat, mkdir, rename } from "node:fs/promises";
+import { mkdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import type { CacheLeftover, FetchReport, HeldWeights, RemovedWeights } from "../../contract/fleet.ts";
 import type { WeightsSettings } from "../../contract/resolve-agent.ts";
@@ -15,7 +15,7 @@ import {
 } from "../../decide/weights/holding.ts";
 import type { FetchedSource } from "../../decide/weights/source.ts";
 import type { Clock } from "../../kernel/clock.ts";
-import { hasSystemCode, messageOf } from "../../kernel/errors.ts";
+import { messageOf } from "../../kernel/errors.ts";
 import type { Resolve } from "../../kernel/judged-lookup.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
@@ -26,6 +26,7 @@ import { Holdings } from "./holdings.ts";
 import { Origins } from "./origins.ts";
 import { listLeftovers } from "./list-leftovers.ts";
 import { makeTrash, type Removal, removeOwned } from "./remove-owned.ts";
+import { identityOf, lstatIfThere } from "./seen-file.ts";
 import { Turns } from "./turns.ts";
 import { WebClient } from "./web-client.ts";
 
@@ -416,23 +417,10 @@ function otherDigest({ files }: HoldingRecord, sha256: string | null): string | 
     : `its sha256 is not ${sha256}`;
 }
 
-async function isThere(path: string): Promise<boolean> {
-  try {
-    await lstat(path);
-    return true;
-  } catch (error) {
-    if (hasSystemCode(error, "ENOENT")) return false;
-    throw error;
-  }
-}
+const isThere = async (path: string): Promise<boolean> => (await lstatIfThere(path)) !== null;
 
 async function seenFile(path: string): Promise<SeenFile | null> {
-  try {
-    const seen = await lstat(path, { bigint: true });
-    if (!seen.isFile()) return null;
-    return { dev: String(seen.dev), ino: String(seen.ino), bytes: Number(seen.size), mtimeNs: String(seen.mtimeNs) };
-  } catch (error) {
-    if (hasSystemCode(error, "ENOENT") || hasSystemCode(error, "ENOTDIR")) return null;
-    throw error;
-  }
+  const seen = await lstatIfThere(path);
+  if (seen === null || !seen.isFile()) return null;
+  return { ...identityOf(seen), bytes: Number(seen.size), mtimeNs: String(seen.mtimeNs) };
 }
