@@ -90,7 +90,7 @@ export class ShardRunner {
     record: ShardRecord,
     launch: Launch | null,
     planWith: (weights: string) => LaunchPlan,
-    found: "new" | "adopted" = "new",
+    found: "new" | "adopted",
   ) {
     const now = ports.clock.mono();
     this.#ports = ports;

@@ -72,15 +72,7 @@ export class Shards {
     for (const record of state.shards) {
       const found = record.spawned ? judgeAdoption(table, record) : null;
       const kept = found === null ? record : { ...record, main: found.kind === "adopt" ? found.main : null };
-      const plan = record.ended === null ? this.#plan(record) : null;
-      const launch = plan?.kind === "launch" ? plan : null;
-      const runner = new ShardRunner(
-        this.#runnerPorts,
-        kept,
-        launch,
-        (weights) => this.#plan(record, weights),
-        "adopted",
-      );
+      const runner = this.#runnerOf(kept, record.ended === null ? this.#plan(record) : null, "adopted");
       await runner.resume();
       this.#runners.set(record.start.replicaId, runner);
       if (record.ended === null)
@@ -161,11 +153,7 @@ export class Shards {
     };
     await state.markGeneration(replicaId, { generation, over: false });
     await state.keepShard(record);
-    const launch = plan.kind === "launch" ? plan : null;
-    this.#runners.set(
-      replicaId,
-      new ShardRunner(this.#runnerPorts, record, launch, (weights) => this.#plan(record, weights)),
-    );
+    this.#runners.set(replicaId, this.#runnerOf(record, plan, "new"));
     this.#wake();
     this.#ports.onChange();
     return plan.kind === "refused" ? refuse("LAUNCH_REFUSED", plan.why) : { kind: "accepted" };
@@ -281,6 +269,12 @@ export class Shards {
         reservedMib.set(uuid, (reservedMib.get(uuid) ?? 0) + record.start.gpuMemoryMib);
     }
     return { reservedMib, shared: new Set(reservedMib.keys()) };
+  }
+
+  /** `plan` is null for a record that has ended. */
+  #runnerOf(record: ShardRecord, plan: LaunchPlan | null, found: "new" | "adopted"): ShardRunner {
+    const launch = plan?.kind === "launch" ? plan : null;
+    return new ShardRunner(this.#runnerPorts, record, launch, (weights) => this.#plan(record, weights), found);
   }
 
   /** `fetched`: where the cache has the weights. Before that is known, the source stands for them: it is checked like a path. */
