@@ -6,6 +6,7 @@ import {
   type WeightsListAnswer,
   weightsListView,
 } from "../contract/control-api.ts";
+import { isCacheName } from "../decide/weights/holding.ts";
 import { escapeControls } from "../kernel/log.ts";
 import type { Command } from "./cli-io.ts";
 import { reportFailure } from "./ctl-client.ts";
@@ -15,7 +16,7 @@ import { formatTable, orDash } from "./table.ts";
 const NAME_CHARS = 16;
 
 /** The beginning tells computed names apart; others are shown as they are. */
-const shortName = (name: string): string => (/^[0-9a-f]{64}$/.test(name) ? name.slice(0, NAME_CHARS) : name);
+const shortName = (name: string): string => (isCacheName(name) ? name.slice(0, NAME_CHARS) : name);
 const size = (bytes: number | null): string =>
   bytes === null ? "-" : bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(2)} GB`;
 

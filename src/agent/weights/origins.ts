@@ -1,5 +1,5 @@
 import type { WeightsSettings } from "../../contract/resolve-agent.ts";
-import { readHubListing, readS3Page, type ListedFile, type Listing } from "../../decide/weights/listings.ts";
+import { FILES_MAX, readHubListing, readS3Page, type ListedFile, type Listing } from "../../decide/weights/listings.ts";
 import { portOf } from "../../decide/weights/judge-redirect.ts";
 import { bareHost, type FetchedSource } from "../../decide/weights/source.ts";
 import { type Clock, isoTime } from "../../kernel/clock.ts";
@@ -20,7 +20,6 @@ export type ListingOutcome = Listing | { readonly kind: "later"; readonly why: s
 
 const LISTING_BYTES_MAX = 16 * 1024 * 1024;
 const PAGES_MAX = 100;
-const FILES_MAX = 5_000;
 
 /** What is asked of whom for a source, and with which credential. */
 export class Origins {

@@ -238,8 +238,7 @@ export class WeightsCache {
   async #collectOne(name: string): Promise<RemovedWeights> {
     const shown = name.slice(0, 256);
     await this.#ending.get(name);
-    const record = this.#holdings.get(name);
-    const verdict = judgeRemoval(name, record, {
+    const verdict = judgeRemoval(name, this.#holdings.get(name), {
       heldBy: [...(this.#holders.get(name) ?? [])],
       fetching: this.#entries.has(name),
     });
@@ -247,18 +246,12 @@ export class WeightsCache {
       this.#ports.log.info("weights.collect", { ...result });
       return result;
     };
-    if (verdict.kind === "refused" || record === undefined)
-      return log({
-        name: shown,
-        outcome: "refused",
-        freedBytes: 0,
-        why: verdict.kind === "refused" ? verdict.why : "unknown",
-      });
+    if (verdict.kind === "refused") return log({ name: shown, outcome: "refused", freedBytes: 0, why: verdict.why });
     const { promise, resolve } = Promise.withResolvers<void>();
     // A start that wants them meanwhile waits until they are gone, and fetches them again.
     this.#await(name, promise);
     try {
-      const { freedBytes, kept } = await this.#remove(record);
+      const { freedBytes, kept } = await this.#remove(verdict.record);
       const why = kept.length === 0 ? null : kept.slice(0, 5).join("; ").slice(0, 1_000);
       return log({ name, outcome: kept.length === 0 ? "removed" : "kept", freedBytes, why });
     } catch (error) {

@@ -30,8 +30,12 @@ const heldFile = z.object({
 });
 export type HeldFile = z.output<typeof heldFile>;
 
+/** The form of a name in the cache. */
+const CACHE_NAME = /^[0-9a-f]{64}$/;
+export const isCacheName = (name: string): boolean => CACHE_NAME.test(name);
+
 export const holdingRecord = z.object({
-  name: z.string().regex(/^[0-9a-f]{64}$/),
+  name: z.string().regex(CACHE_NAME),
   source: z.string(),
   status: z.enum(["fetching", "complete"]),
   /** Part of the folder's name while it is fetched: one that nobody else can have made. */
@@ -48,8 +52,6 @@ export const holdingRecord = z.object({
 });
 export type HoldingRecord = z.output<typeof holdingRecord>;
 
-/** The form of a name in the cache. */
-export const isCacheName = (name: string): boolean => /^[0-9a-f]{64}$/.test(name);
 /** Its folder in the cache while it is fetched. */
 export const stagingName = ({ name, nonce }: Pick<HoldingRecord, "name" | "nonce">): string => `${name}.${nonce}.part`;
 
@@ -114,7 +116,10 @@ export function judgeHeldFile(file: HeldFile, seen: SeenFile | null): "same" | "
   const isSame = seen.dev === file.dev && seen.ino === file.ino && seen.mtimeNs === file.mtimeNs;
   return isSame ? "same" : "look";
 }
-export type RemovalVerdict = { readonly kind: "remove" } | { readonly kind: "refused"; readonly why: string };
+
+export type RemovalVerdict =
+  | { readonly kind: "remove"; readonly record: HoldingRecord }
+  | { readonly kind: "refused"; readonly why: string };
 
 /** The node's own word on what it is asked to remove, whatever the control plane has checked before. */
 export function judgeRemoval(
@@ -126,5 +131,5 @@ export function judgeRemoval(
   if (!isCacheName(name)) return refused("the name is none that this node gives to weights");
   if (record === undefined) return refused("this node has put nothing of that name into its cache");
   if (use.heldBy.length > 0) return refused(`in use by ${use.heldBy.slice(0, 5).join(", ")}`);
-  return use.fetching ? refused("it is being fetched") : { kind: "remove" };
+  return use.fetching ? refused("it is being fetched") : { kind: "remove", record };
 }

@@ -15,7 +15,8 @@ export type Listing =
   | { readonly kind: "files"; readonly revision: string; readonly files: readonly ListedFile[] }
   | { readonly kind: "refused"; readonly why: string };
 
-const FILES_MAX = 5_000;
+/** Of one source. */
+export const FILES_MAX = 5_000;
 const refused = (why: string): Listing => ({ kind: "refused", why });
 
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
