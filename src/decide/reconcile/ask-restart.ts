@@ -1,6 +1,6 @@
 import type { Catalog } from "../../contract/catalog.ts";
 import type { ReplicaDoc, RestartPace, RolloutMark } from "../../contract/fleet.ts";
-import { isOutdated, nextSeq, queued } from "./restart-queue.ts";
+import { isBegun, isOutdated, isServing, nextSeq, queued } from "./restart-queue.ts";
 
 /** What operators ask for of replicas, as the documents that say so. */
 export type Asked =
@@ -23,8 +23,8 @@ export interface RestartWish {
 export function askRestart({ catalog, replicas }: Fleet, id: string, wish: RestartWish): Asked {
   const doc = replicas.get(id);
   if (doc === undefined) return { kind: "unknown" };
-  if (doc.restart?.state === "replacing" || doc.restart?.state === "inPlace") return { kind: "asked", replicas: [] };
-  if (doc.state !== "ready" || doc.desired !== "run")
+  if (isBegun(doc)) return { kind: "asked", replicas: [] };
+  if (!isServing(doc))
     return { kind: "refused", why: `replica ${id} is ${doc.state}: only a ready one can be restarted` };
   const model = catalog.models.get(doc.model);
   if (model === undefined)
@@ -44,9 +44,8 @@ export function askRollout(
   const asked: ReplicaDoc[] = [];
   for (const doc of [...replicas.values()].toSorted(byModelThenAge)) {
     const model = catalog.models.get(doc.model);
-    if (model === undefined || doc.state !== "ready" || doc.desired !== "run") continue;
+    if (model === undefined || !isServing(doc) || isBegun(doc)) continue;
     if (name === null ? !isOutdated(doc, model) : doc.model !== name) continue;
-    if (doc.restart?.state === "replacing" || doc.restart?.state === "inPlace") continue;
     asked.push(queued(doc, model, seq, { stopFirst: false, pace, cause: "rollout", rollout }));
     seq += 1;
   }

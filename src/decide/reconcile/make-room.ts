@@ -1,14 +1,14 @@
-import type { Model, Profile } from "../../contract/catalog.ts";
+import type { Model } from "../../contract/catalog.ts";
 import type { ReplicaDoc } from "../../contract/fleet.ts";
 import { fitOn } from "../placement/node-fit.ts";
 import { type Holding, nodeRoom, type NodeRoom } from "../placement/node-room.ts";
 import { placeReplica, shardNeed } from "../placement/place-replica.ts";
 import { isIdleReplica, noteIdle, readyForMs } from "./idle-stop.ts";
 import type { Observed } from "./observe.ts";
-import type { PassDraft } from "./pass-draft.ts";
+import { aboutReplica, type PassDraft } from "./pass-draft.ts";
 import { addReplica, type PassRoom, wishFor } from "./placing.ts";
 import { stopReplica } from "./replica-life.ts";
-import { isHeard } from "./restart-queue.ts";
+import { isHeard, isServing } from "./restart-queue.ts";
 
 /** Models that one pass makes room for: each costs a look at every node. */
 const MADE_MAX = 4;
@@ -64,11 +64,7 @@ export class RoomMaker {
     const why = isIdle
       ? `idle; its room goes to ${heir.id} of ${model.name}`
       : `displaced by ${heir.id} of ${model.name} (${priorities})`;
-    draft.event(
-      "replicaDisplaced",
-      { model: doc.model, replicaId: doc.id, nodeId: doc.shards[0]?.nodeId ?? null },
-      why,
-    );
+    draft.event("replicaDisplaced", aboutReplica(doc), why);
     stopReplica(draft, draft.replica(doc.id) ?? doc, why);
   }
 
@@ -79,7 +75,7 @@ export class RoomMaker {
     const mayDisplace = (draft.model(model.name).displacedBy ?? null) === null;
     const byNode = new Map<string, Victim[]>();
     for (const doc of draft.replicas()) {
-      if (doc.state !== "ready" || doc.desired !== "run" || doc.model === model.name || !isHeard(draft, doc)) continue;
+      if (!isServing(doc) || doc.model === model.name || !isHeard(draft, doc)) continue;
       if ((doc.restart?.state ?? "refused") !== "refused" || (doc.replaces ?? null) !== null) continue;
       const its = catalog.models.get(doc.model);
       if (its === undefined) continue;
@@ -106,14 +102,16 @@ export class RoomMaker {
   /** The smallest set whose end gives the model a place, of the profile that is tried first; null: there is none. */
   #cheapest(model: Model, victims: ReadonlyMap<string, readonly Victim[]>): readonly Victim[] | null {
     const holdings = this.#room.holdings();
+    const wish = wishFor(this.#draft, model);
     for (const profile of model.profiles) {
+      const need = shardNeed(new Map(), wish, profile);
       const sets: NodeSet[] = [];
       for (const node of this.#room.nodes()) {
         const its = victims.get(node.nodeId) ?? [];
         if (its.length === 0 && model.multiNode === null) continue;
         const roomWithout = (gone: readonly Victim[]): NodeRoom =>
           nodeRoom(node, leaving(holdings.get(node.nodeId) ?? [], gone));
-        const set = smallestSet(its, (gone) => this.#fits(roomWithout(gone), model, profile));
+        const set = smallestSet(its, (gone) => fitOn(roomWithout(gone), need).kind === "fits");
         if (set !== null && (set.length > 0 || model.multiNode !== null))
           sets.push({ victims: set, nodeId: node.nodeId, fabric: node.report?.fabric ?? null });
       }
@@ -122,11 +120,6 @@ export class RoomMaker {
       if (best !== undefined && best.length > 0) return best;
     }
     return null;
-  }
-
-  #fits(room: NodeRoom, model: Model, profile: Profile): boolean {
-    const need = shardNeed(new Map(), wishFor(this.#draft, model), profile);
-    return fitOn(room, need).kind === "fits";
   }
 }
 

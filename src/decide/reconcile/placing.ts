@@ -147,12 +147,14 @@ function describeRefusal({ nodes, firsts }: NoRoom): string {
 /** What keeps one more replica of the model from each node, with names and figures; of many nodes the first few. */
 export function describeNoRoom(draft: PassDraft, room: FleetRoom, model: Model): string {
   const nodes = explainPlacement(room, wishFor(draft, model))[0]?.nodes ?? [];
-  const told = nodes.flatMap(({ nodeId, verdict }) =>
-    verdict.kind === "fits"
-      ? []
-      : `${draft.snapshot.docs.nodes.get(nodeId)?.name ?? nodeId}: ${describeExclusion(verdict)}`,
-  );
-  if (told.length === 0) return "there is no node";
-  const more = told.length - NODES_TOLD_MAX;
-  return told.slice(0, NODES_TOLD_MAX).join("; ") + (more > 0 ? `; and ${more} more nodes` : "");
+  const excluded = nodes.flatMap(({ nodeId, verdict }) => (verdict.kind === "fits" ? [] : { nodeId, verdict }));
+  if (excluded.length === 0) return "there is no node";
+  const told = excluded
+    .slice(0, NODES_TOLD_MAX)
+    .map(
+      ({ nodeId, verdict }) =>
+        `${draft.snapshot.docs.nodes.get(nodeId)?.name ?? nodeId}: ${describeExclusion(verdict)}`,
+    );
+  const more = excluded.length - told.length;
+  return told.join("; ") + (more > 0 ? `; and ${more} more nodes` : "");
 }

@@ -21,7 +21,11 @@ const profilesOf = (model: Model): string => hashesOf(model).join(" ");
 export const isOutdated = (doc: ReplicaDoc, model: Model): boolean =>
   !model.profiles.some(({ hash }) => hash === doc.profileHash);
 
-const isServing = ({ state, desired }: ReplicaDoc): boolean => state === "ready" && desired === "run";
+export const isServing = ({ state, desired }: ReplicaDoc): boolean => state === "ready" && desired === "run";
+
+/** Whether its replacement was begun: that goes on, whatever is asked for meanwhile. */
+export const isBegun = ({ restart }: ReplicaDoc): boolean =>
+  restart?.state === "replacing" || restart?.state === "inPlace";
 
 /** Before anything is placed: ends what is over, and takes in what the catalog and drained nodes ask for. */
 export function followRestarts(draft: PassDraft): void {

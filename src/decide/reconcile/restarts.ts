@@ -2,7 +2,7 @@ import type { Model } from "../../contract/catalog.ts";
 import type { ReplicaDoc, ReplicaRestart } from "../../contract/fleet.ts";
 import { type PlacementOutcome, placeReplica } from "../placement/place-replica.ts";
 import { judgeRestart, type RestartFacts, type RestartVerdict } from "./judge-restart.ts";
-import { byModel, runningOf, servingOf, startEvidence, wantedCount } from "./model-counts.ts";
+import { runningOf, servingOf, startEvidence, wantedCount } from "./model-counts.ts";
 import { startsAllowed } from "./model-failures.ts";
 import { isGone } from "./observe.ts";
 import { aboutReplica, type PassDraft } from "./pass-draft.ts";
@@ -111,7 +111,7 @@ function factsOf(
 ): Omit<RestartFacts, "isHeard" | "placeBeside" | "fitsInstead"> {
   const { settings } = draft.snapshot;
   const { stopFirst, pace } = restart;
-  const its = byModel(draft.replicas()).get(model.name) ?? [];
+  const its = [...draft.replicas()].filter((replica) => replica.model === model.name);
   const doc = draft.model(model.name);
   const running = runningOf(its);
   const serving = servingOf(running);
