@@ -9,14 +9,14 @@ import type {
 } from "../../contract/control-api.ts";
 import type { Model } from "../../contract/catalog.ts";
 import type { ModelDoc, ReplicaDoc } from "../../contract/fleet.ts";
+import { describeExclusion } from "../../decide/placement/describe-exclusion.ts";
 import type { ModelExplanation } from "../../decide/reconcile/explain-model.ts";
 import { restartState } from "../../decide/reconcile/judge-restart.ts";
-import { failedInRow } from "../../decide/reconcile/model-failures.ts";
 import { byModel, runningOf, wantedCount } from "../../decide/reconcile/model-counts.ts";
-import { newModelDoc } from "../../decide/reconcile/model-failures.ts";
+import { failedInRow, newModelDoc } from "../../decide/reconcile/model-failures.ts";
 import { isGone } from "../../decide/reconcile/observe.ts";
+import { isOutdated } from "../../decide/reconcile/restart-queue.ts";
 import type { ClusterSnapshot, GatewaySeen, SeenNode } from "./cluster-view.ts";
-import { describeExclusion } from "../../decide/placement/describe-exclusion.ts";
 
 // What the API shows, computed from a snapshot. What nobody measured is null; what a node that is not heard said is not shown as
 // if it were so now.
@@ -82,21 +82,21 @@ export function gpuViews({ nodes, replicas }: ClusterSnapshot): GpuAnswer[] {
 }
 
 export function replicaViews({ catalog, nodes, replicas, use }: ClusterSnapshot): ReplicaAnswer[] {
-  const names = new Map(nodes.map(({ doc }) => [doc.id, doc.name]));
+  const byId = new Map(nodes.map((node) => [node.doc.id, node]));
   return replicas.map((replica) => ({
     id: replica.id,
     model: replica.model,
     engine: replica.profile.engine,
     state: replica.state,
     generation: replica.generation,
-    nodes: replica.shards.map(({ nodeId }) => names.get(nodeId) ?? nodeId),
+    nodes: replica.shards.map(({ nodeId }) => byId.get(nodeId)?.doc.name ?? nodeId),
     gpus: replica.shards.flatMap(({ gpuUuids }) => gpuUuids),
-    outdated: !(catalog.models.get(replica.model)?.profiles ?? []).some(({ hash }) => hash === replica.profileHash),
+    outdated: isOutdated(replica, catalog.models.get(replica.model)),
     restart: restartState(replica),
     restart_why: replica.restart?.state === "queued" ? replica.restart.why : null,
     replaces: replica.replaces?.id ?? null,
     idle_s: seconds(use.get(replica.id)?.idleMs ?? null),
-    fetch: replica.state === "fetching" ? fetchOf(replica.id, nodes) : null,
+    fetch: replica.state === "fetching" ? fetchOf(replica, byId) : null,
     created: replica.createdAt,
     ready: replica.readyAt,
     why: replica.reason ?? replica.failure?.message ?? null,
@@ -104,9 +104,11 @@ export function replicaViews({ catalog, nodes, replicas, use }: ClusterSnapshot)
 }
 
 /** Over all nodes of the replica; a part that nobody told is not known of the whole either. */
-function fetchOf(id: string, nodes: readonly SeenNode[]): ReplicaAnswer["fetch"] {
-  const shards = nodes.flatMap((node) => (current(node)?.shards ?? []).filter(({ replicaId }) => replicaId === id));
-  const told = shards.flatMap(({ fetch }) => (fetch === null ? [] : [fetch]));
+function fetchOf({ id, shards }: ReplicaDoc, byId: ReadonlyMap<string, SeenNode>): ReplicaAnswer["fetch"] {
+  const nodes = [...new Set(shards.map(({ nodeId }) => nodeId))].flatMap((nodeId) => byId.get(nodeId) ?? []);
+  const told = nodes.flatMap((node) =>
+    (current(node)?.shards ?? []).flatMap(({ replicaId, fetch }) => (replicaId === id && fetch !== null ? fetch : [])),
+  );
   if (told.length === 0) return null;
   const sum = (of: readonly (number | null)[]): number | null =>
     of.reduce<number | null>((all, one) => (all === null || one === null ? null : all + one), 0);

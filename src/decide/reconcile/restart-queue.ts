@@ -18,8 +18,9 @@ export const DEFAULT_PACE: RestartPace = { maxSurge: 1, maxUnavailable: 0, minAv
 /** The profiles of a model, for telling whether a refusal was about these. */
 const profilesOf = (model: Model): string => hashesOf(model).join(" ");
 
-export const isOutdated = (doc: ReplicaDoc, model: Model): boolean =>
-  !model.profiles.some(({ hash }) => hash === doc.profileHash);
+/** Whether the model, if the catalog still has it, no longer has the replica's profile. */
+export const isOutdated = (doc: ReplicaDoc, model: Model | undefined): boolean =>
+  model?.profiles.some(({ hash }) => hash === doc.profileHash) !== true;
 
 export const isServing = ({ state, desired }: ReplicaDoc): boolean => state === "ready" && desired === "run";
 
