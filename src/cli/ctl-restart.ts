@@ -4,7 +4,7 @@ import { escapeControls } from "../kernel/log.ts";
 import { usageError } from "./args.ts";
 import { type Command, EXIT } from "./cli-io.ts";
 import { reportFailure, reportShape } from "./ctl-client.ts";
-import { type ControlCall, controlCommand, inPath } from "./ctl-control.ts";
+import { type ControlCall, controlCommand, inPath, showBody } from "./ctl-control.ts";
 
 const PACE_OPTIONS = {
   "max-surge": { type: "string" },
@@ -38,6 +38,28 @@ function paceOf(values: PaceValues): Record<string, number> {
   return pace;
 }
 
+interface Question<T> {
+  readonly path: string;
+  readonly body: Readonly<Record<string, unknown>>;
+  readonly view: z.ZodType<T>;
+  /** The replicas that are to be restarted. */
+  readonly idsOf: (told: T) => readonly string[];
+  readonly words: (told: T) => string;
+}
+
+/** Asks for it, and tells the answer, or with `--watch` what becomes of it. Returns the exit code. */
+async function ask<T>(
+  call: ControlCall<{ readonly watch: boolean }>,
+  { path, body, view, idsOf, words }: Question<T>,
+): Promise<number> {
+  const { client, io, json, values } = call;
+  const answer = await client.request("POST", path, body);
+  if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
+  if (!values.watch) return showBody(io, json, view, answer.body, (told) => `${escapeControls(words(told))}\n`);
+  const told = view.safeParse(answer.body);
+  return told.success ? follow(call, idsOf(told.data)) : reportShape(io, "control plane");
+}
+
 const restart = controlCommand({
   words: ["ctl", "restart"],
   names: ["REPLICA"],
@@ -48,16 +70,15 @@ const restart = controlCommand({
 ${PACE_HELP}`,
   options: { "in-place": { type: "boolean", default: false }, ...PACE_OPTIONS },
   act: async (call) => {
-    const { values, client, io, json, positionals } = call;
+    const { values, positionals } = call;
     const [id = ""] = positionals;
-    const body = { in_place: values["in-place"], ...paceOf(values) };
-    const answer = await client.request("POST", `${CONTROL_ROUTES.replicas}/${inPath(id)}/restart`, body);
-    if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
-    const told = restartView.safeParse(answer.body);
-    if (!told.success) return reportShape(io, "control plane");
-    if (values.watch) return follow(call, [id]);
-    io.out(json ? `${JSON.stringify(told.data)}\n` : `restart of ${escapeControls(id)}: ${told.data.restart}\n`);
-    return EXIT.done;
+    return ask(call, {
+      path: `${CONTROL_ROUTES.replicas}/${inPath(id)}/restart`,
+      body: { in_place: values["in-place"], ...paceOf(values) },
+      view: restartView,
+      idsOf: () => [id],
+      words: ({ restart: state }) => `restart of ${id}: ${state}`,
+    });
   },
 });
 
@@ -78,18 +99,16 @@ ${PACE_HELP}`,
     ...PACE_OPTIONS,
   },
   act: async (call) => {
-    const { values, client, io, json, positionals } = call;
+    const { values, positionals } = call;
     const [model] = positionals;
     if ((model !== undefined) === values.outdated) throw usageError("name a MODEL or say --outdated");
-    const path = model === undefined ? CONTROL_ROUTES.rollout : `${CONTROL_ROUTES.models}/${inPath(model)}/rollout`;
-    const answer = await client.request("POST", path, { continue: values.continue, ...paceOf(values) });
-    if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
-    const told = rolloutView.safeParse(answer.body);
-    if (!told.success) return reportShape(io, "control plane");
-    if (values.watch) return follow(call, told.data.replicas);
-    const { replicas } = told.data;
-    io.out(json ? `${JSON.stringify(told.data)}\n` : `${replicas.length} to be restarted: ${replicas.join(", ")}\n`);
-    return EXIT.done;
+    return ask(call, {
+      path: model === undefined ? CONTROL_ROUTES.rollout : `${CONTROL_ROUTES.models}/${inPath(model)}/rollout`,
+      body: { continue: values.continue, ...paceOf(values) },
+      view: rolloutView,
+      idsOf: ({ replicas }) => replicas,
+      words: ({ replicas }) => `${replicas.length} to be restarted: ${replicas.join(", ")}`,
+    });
   },
 });
 
