@@ -1,22 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cliCommands } from "../../src/cli/commands.ts";
-import { dispatch } from "../../src/cli/dispatch.ts";
 import { placementView } from "../../src/contract/control-api.ts";
-import { captureIo } from "../../src/testing/capture-io.ts";
 import { FakeGateway } from "../../src/testing/fake-gateway.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
+import { ctlDone } from "./support/live-ctl.ts";
 import { allReady, LiveWorld, simModel } from "./support/live-world.ts";
 import { keyOf } from "./support/test-control.ts";
 
 // Real agents and engines under a real control plane, on one machine.
-
-async function ctl(world: LiveWorld, ...args: readonly string[]): Promise<string> {
-  const { io, output } = captureIo({ YARDMASTER_URL: world.control.url, YARDMASTER_KEY: keyOf("admin") });
-  const code = await dispatch(["ctl", ...args], cliCommands, "0", io);
-  assert.equal(code, 0, output().err);
-  return output().out;
-}
 
 test("what the catalog wants is placed, answers, follows each edit, and goes when its model goes; nothing is restarted for it [40.C2 40.R1 40.N6]", async () => {
   await using world = await LiveWorld.start();
@@ -65,40 +56,40 @@ test("a cordoned node takes nothing and keeps what it has; why is told with the 
   await world.addAgent("node-a", { labels: { zone: "a" } });
   await world.apply(simModel("m"));
   await world.untilReplicas("a ready replica", (list) => allReady(list, 1));
-  assert.match(await ctl(world, "cordon", "node-a"), /cordoned node-a/);
+  assert.match(await ctlDone(world, "cordon", "node-a"), /cordoned node-a/);
   await world.apply(simModel("m"), simModel("n"));
-  const models = async (): Promise<string> => ctl(world, "models");
+  const models = async (): Promise<string> => ctlDone(world, "models");
   await eventually("the reason", models, (out) => /^n +waiting .*it is cordoned \(1 node\)$/m.test(out));
   const explained = placementView.parse((await world.control.ask("GET", "/v1/models/n/placement")).body);
   assert.deepEqual(
     explained.profiles[0]?.nodes.map(({ node, why }) => [node, why]),
     [["node-a", "it is cordoned"]],
   );
-  assert.match(await ctl(world, "status"), /n +fits on no node: it is cordoned \(1 node\)/);
-  assert.match(await ctl(world, "nodes"), /^node-a +ready, cordoned .*zone=a$/m);
+  assert.match(await ctlDone(world, "status"), /n +fits on no node: it is cordoned \(1 node\)/);
+  assert.match(await ctlDone(world, "nodes"), /^node-a +ready, cordoned .*zone=a$/m);
   assert.equal((await world.replicas()).length, 1);
-  await ctl(world, "uncordon", "node-a");
+  await ctlDone(world, "uncordon", "node-a");
   const placed = await world.untilReplicas("both", (list) => allReady(list, 2));
   const [first] = placed;
-  assert.match(await ctl(world, "replicas"), /^r-[0-9a-f]{12} +m +sim +ready +node-a/m);
-  assert.match(await ctl(world, "logs", first?.id ?? ""), /sim-engine ready/);
-  assert.match(await ctl(world, "leader"), /leading/);
+  assert.match(await ctlDone(world, "replicas"), /^r-[0-9a-f]{12} +m +sim +ready +node-a/m);
+  assert.match(await ctlDone(world, "logs", first?.id ?? ""), /sim-engine ready/);
+  assert.match(await ctlDone(world, "leader"), /leading/);
   for (const kind of ["nodeReady", "replicaPlaced", "replicaReady", "nodeCordoned", "modelUnplaced"])
-    assert.match(await ctl(world, "events", "--kind", kind), new RegExp(kind));
-  assert.match(await ctl(world, "gateways"), /^GATEWAY +VERSION/);
+    assert.match(await ctlDone(world, "events", "--kind", kind), new RegExp(kind));
+  assert.match(await ctlDone(world, "gateways"), /^GATEWAY +VERSION/);
 });
 
 test("a model that can't start is parked after its failures, each told with its reason, and `ctl retry` lifts that [40.N6 80.A11]", async () => {
   await using world = await LiveWorld.start({ unreachable_after_s: 5, park_after: 1 });
   await world.addAgent("node-a");
-  const models = async (): Promise<string> => ctl(world, "models");
+  const models = async (): Promise<string> => ctlDone(world, "models");
   await world.apply(simModel("broken", { profiles: [{ engine: "sim", args: { "no-such-flag": 1 } }] }));
   await eventually("the park", models, (out) => /^broken +parked /m.test(out), 30_000);
   const [failed] = await world.replicas();
   assert.deepEqual([failed?.state, failed?.why?.includes("no-such-flag")], ["failed", true]);
   // Its node has forgotten it; what the engine said last has not gone with it.
-  assert.match(await ctl(world, "logs", failed?.id ?? ""), /no-such-flag/);
-  await ctl(world, "retry", "broken");
+  assert.match(await ctlDone(world, "logs", failed?.id ?? ""), /no-such-flag/);
+  await ctlDone(world, "retry", "broken");
   await eventually(
     "another try",
     () => world.events("replicaPlaced"),

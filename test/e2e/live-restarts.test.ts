@@ -1,27 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cliCommands } from "../../src/cli/commands.ts";
-import { dispatch } from "../../src/cli/dispatch.ts";
 import type { ReplicaAnswer } from "../../src/contract/control-api.ts";
-import { captureIo } from "../../src/testing/capture-io.ts";
 import { aGpu, fakeNvidiaSmi } from "../../src/testing/fake-nvidia-smi.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
+import { ctl } from "./support/live-ctl.ts";
 import { allReady, LiveWorld, simModel } from "./support/live-world.ts";
-import { keyOf } from "./support/test-control.ts";
 
 // Restarts with real agents and engines, under a real control plane. What truly ran is read from the agents' own records.
-
-interface Told {
-  readonly code: number;
-  readonly out: string;
-  readonly err: string;
-}
-
-async function ctl(world: LiveWorld, ...args: readonly string[]): Promise<Told> {
-  const { io, output } = captureIo({ YARDMASTER_URL: world.control.url, YARDMASTER_KEY: keyOf("admin") });
-  const code = await dispatch(["ctl", ...args], cliCommands, "0", io);
-  return { code, ...output() };
-}
 
 const gpu = { class: ["h200"], count: 1, memory_gb: 120 };
 const onCard = (name: string, version: number, more: Record<string, unknown> = {}): Record<string, unknown> =>

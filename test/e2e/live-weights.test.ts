@@ -3,24 +3,14 @@ import { existsSync, readdirSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { cliCommands } from "../../src/cli/commands.ts";
-import { dispatch } from "../../src/cli/dispatch.ts";
 import { weightsName } from "../../src/contract/resolve-catalog.ts";
-import { captureIo } from "../../src/testing/capture-io.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { someBytes } from "../../src/testing/weights/cache-world.ts";
 import { FakeFileServer } from "../../src/testing/weights/fake-file-server.ts";
+import { ctlDone } from "./support/live-ctl.ts";
 import { allReady, LiveWorld, simModel } from "./support/live-world.ts";
-import { keyOf } from "./support/test-control.ts";
 
 const BYTES = someBytes(3_000_000);
-
-async function ctl(world: LiveWorld, ...args: readonly string[]): Promise<string> {
-  const { io, output } = captureIo({ YARDMASTER_URL: world.control.url, YARDMASTER_KEY: keyOf("admin") });
-  const code = await dispatch(["ctl", ...args], cliCommands, "0", io);
-  assert.equal(code, 0, output().err);
-  return output().out;
-}
 
 test("weights are fetched, shown and kept while a catalog wants them, and go when two revisions no longer do and somebody asks [40.W1 40.W2 40.W3]", async () => {
   await using server = await FakeFileServer.start();
@@ -34,7 +24,7 @@ test("weights are fetched, shown and kept while a catalog wants them, and go whe
   await world.apply(fetching);
   await eventually(
     "its progress",
-    () => ctl(world, "replicas"),
+    () => ctlDone(world, "replicas"),
     (text) => /fetching, 33 % of 3\.0 MB, \d+\.\d MB\/s/.test(text),
     60_000,
   );
@@ -44,11 +34,11 @@ test("weights are fetched, shown and kept while a catalog wants them, and go whe
   await writeFile(join(folder, "mine.gguf"), "mine");
   await eventually(
     "what the node holds",
-    () => ctl(world, "weights", "list"),
+    () => ctlDone(world, "weights", "list"),
     (text) => /whole +yes +m$/m.test(text),
     60_000,
   );
-  assert.match(await ctl(world, "weights", "gc"), /nothing is unwanted/);
+  assert.match(await ctlDone(world, "weights", "gc"), /nothing is unwanted/);
 
   // The catalog before still wants them; the one after that does not.
   await world.apply(simModel("other"));
@@ -56,27 +46,27 @@ test("weights are fetched, shown and kept while a catalog wants them, and go whe
   const idle = new RegExp(`^node-a +${name.slice(0, 16)} +3\\.0 MB +whole +- +m$`, "m");
   await eventually(
     "weights that only the last catalog wants",
-    () => ctl(world, "weights", "list"),
+    () => ctlDone(world, "weights", "list"),
     (text) => idle.test(text),
     60_000,
   );
-  assert.match(await ctl(world, "weights", "gc", "--collect"), /nothing is unwanted/);
+  assert.match(await ctlDone(world, "weights", "gc", "--collect"), /nothing is unwanted/);
   assert.ok(existsSync(join(folder, name)));
   await world.apply(simModel("other", { aliases: ["again"] }));
   await eventually(
     "they are unwanted",
-    () => ctl(world, "weights", "gc"),
+    () => ctlDone(world, "weights", "gc"),
     (text) => /1 unwanted, 3\.0 MB\nremove them with/.test(text),
     60_000,
   );
-  const done = await ctl(world, "weights", "gc", "--collect");
+  const done = await ctlDone(world, "weights", "gc", "--collect");
   assert.match(done, /^asked to remove 1 weights of 3\.0 MB on 1 nodes$/m);
   assert.match(done, new RegExp(`^node-a +${name.slice(0, 16)} +removed +3\\.0 MB +-$`, "m"));
   assert.deepEqual(
     readdirSync(folder).filter((entry) => !entry.startsWith(".")),
     ["mine.gguf"],
   );
-  const events = await ctl(world, "events", "--kind", "weightsCollected");
+  const events = await ctlDone(world, "events", "--kind", "weightsCollected");
   assert.match(events, /1 nodes are asked to remove 1 weights/);
   assert.equal(server.ledger.length, 1);
 });
