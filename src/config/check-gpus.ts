@@ -1,7 +1,17 @@
 import type { FieldPath } from "../contract/schema-fields.ts";
 import { parseGpuName } from "../decide/gpu/gpu-name.ts";
 import { valueAt } from "./describe-issue.ts";
-import { listAt, mistake, numberAt, textAt, warning, type Finding } from "./finding.ts";
+import {
+  duplicates,
+  listAt,
+  mistake,
+  namesAt,
+  numberAt,
+  textAt,
+  warning,
+  type Finding,
+  type NamedPlace,
+} from "./finding.ts";
 
 const SECTION: FieldPath = ["gpu_health"];
 
@@ -23,7 +33,7 @@ function checkSection(raw: unknown): Finding[] {
   const section = valueAt(raw, SECTION);
   if (typeof section !== "object" || section === null) return [];
   const is = (key: string): boolean => valueAt(section, [key]) === true;
-  const found: Finding[] = [...checkSources(section)];
+  const found: Finding[] = [...checkSources(raw, section)];
   if (is("couple_xid") && !is("couple_faults"))
     found.push(warning([...SECTION, "couple_xid"], "has no effect on endpoints without `couple_faults: true`"));
   if (is("dry_run") && !is("couple_faults") && !is("shed_batch"))
@@ -41,10 +51,9 @@ function checkSection(raw: unknown): Finding[] {
   return found;
 }
 
-function checkSources(section: object): Finding[] {
-  const sources = listAt(section, ["sources"]);
+function checkSources(raw: unknown, section: object): Finding[] {
   const found: Finding[] = [];
-  if (valueAt(section, ["dcgm_url"]) !== undefined && sources.length > 0)
+  if (valueAt(section, ["dcgm_url"]) !== undefined && listAt(section, ["sources"]).length > 0)
     found.push(
       mistake(
         [...SECTION, "dcgm_url"],
@@ -52,19 +61,13 @@ function checkSources(section: object): Finding[] {
         "write it as one of them, with the name of its host",
       ),
     );
-  for (const key of ["dcgm_url", "host"] as const) {
-    const seen = new Map<string, FieldPath>();
-    for (const [index, source] of sources.entries()) {
-      const value = textAt(source, [key])?.toLowerCase();
-      const path: FieldPath = [...SECTION, "sources", index, key];
-      const first = value === undefined ? undefined : seen.get(value);
-      if (value !== undefined && first === undefined) seen.set(value, path);
-      if (first === undefined) continue;
-      const message = key === "host" ? "another source is of this host" : "this exporter is a source already";
-      found.push({ severity: "mistake", path, message, first });
-    }
-  }
-  return found;
+  const named = (key: string): NamedPlace[] =>
+    namesAt(raw, [...SECTION, "sources"], key).map(({ name, path }) => ({ name: name?.toLowerCase(), path }));
+  return [
+    ...found,
+    ...duplicates(named("dcgm_url"), "this exporter is a source already"),
+    ...duplicates(named("host"), "another source is of this host"),
+  ];
 }
 
 /** `gpu_ids` says nothing of a host, so there may be only one that it can mean. */

@@ -3,7 +3,7 @@ import { providerConfig } from "../contract/overflow-provider-schema.ts";
 import { providerProblems } from "../contract/resolve-provider.ts";
 import type { FieldPath } from "../contract/schema-fields.ts";
 import { valueAt } from "./describe-issue.ts";
-import { listAt, mistake, textAt, warning, type Finding } from "./finding.ts";
+import { duplicates, listAt, mistake, namesAt, textAt, warning, type Finding } from "./finding.ts";
 
 /** What each kind of signal needs; the others have a usual value. */
 const NEEDED: Readonly<Record<string, readonly string[]>> = {
@@ -16,33 +16,21 @@ const NEEDED: Readonly<Record<string, readonly string[]>> = {
 
 /** Work that may go elsewhere: who is asked, by what, and for how much money. */
 export function checkOverflow(raw: unknown, env: Env): Finding[] {
-  const upstreams = new Set(listAt(raw, ["upstreams"]).flatMap((upstream) => textAt(upstream, ["id"]) ?? []));
-  const accounts = new Map<string, FieldPath>();
-  const owners = new Map<string, FieldPath>();
-  return listAt(raw, ["overflow"]).flatMap((section, index): Finding[] => {
-    const path: FieldPath = ["overflow", index];
-    return [
-      ...checkOwner(section, path, upstreams, owners),
+  const upstreams = new Set(namesAt(raw, ["upstreams"], "id").map(({ name }) => name));
+  const owners = namesAt(raw, ["overflow"], "upstream");
+  const sections = listAt(raw, ["overflow"]).map((section, index) => ({ section, path: ["overflow", index] }));
+  const accounts = sections.flatMap(({ path }) => namesAt(raw, [...path, "tiers"], "id"));
+  return [
+    ...duplicates(owners, "this upstream has a section already"),
+    ...duplicates(accounts, "another tier has this id"),
+    ...owners
+      .filter(({ name }) => name !== undefined && !upstreams.has(name))
+      .map(({ path }) => warning(path, "is no upstream of this file")),
+    ...sections.flatMap(({ section, path }) => [
       ...listAt(section, ["signals"]).flatMap((signal, place) => checkSignal(raw, signal, [...path, "signals", place])),
-      ...listAt(section, ["tiers"]).flatMap((tier, place) => checkTier(tier, [...path, "tiers", place], accounts, env)),
-    ];
-  });
-}
-
-function checkOwner(
-  section: unknown,
-  path: FieldPath,
-  upstreams: ReadonlySet<string>,
-  owners: Map<string, FieldPath>,
-): Finding[] {
-  const upstream = textAt(section, ["upstream"]);
-  if (upstream === undefined) return [];
-  const at = [...path, "upstream"];
-  const first = owners.get(upstream);
-  owners.set(upstream, first ?? at);
-  if (first !== undefined)
-    return [{ severity: "mistake", path: at, message: "this upstream has a section already", first }];
-  return upstreams.has(upstream) ? [] : [warning(at, "is no upstream of this file")];
+      ...listAt(section, ["tiers"]).flatMap((tier, place) => checkTier(tier, [...path, "tiers", place], env)),
+    ]),
+  ];
 }
 
 function checkSignal(raw: unknown, signal: unknown, path: FieldPath): Finding[] {
@@ -55,13 +43,8 @@ function checkSignal(raw: unknown, signal: unknown, path: FieldPath): Finding[] 
   return found;
 }
 
-function checkTier(tier: unknown, path: FieldPath, accounts: Map<string, FieldPath>, env: Env): Finding[] {
+function checkTier(tier: unknown, path: FieldPath, env: Env): Finding[] {
   const found: Finding[] = [];
-  const id = textAt(tier, ["id"]);
-  const first = id === undefined ? undefined : accounts.get(id);
-  if (id !== undefined && first === undefined) accounts.set(id, [...path, "id"]);
-  if (first !== undefined)
-    found.push({ severity: "mistake", path: [...path, "id"], message: "another tier has this id", first });
   const parsed = providerConfig.safeParse(tier);
   for (const { key, problem } of parsed.success ? providerProblems(parsed.data) : [])
     found.push(mistake([...path, key], problem));

@@ -9,7 +9,7 @@ import type { FieldPath } from "../contract/schema-fields.ts";
 import { checkOverflow } from "./check-overflow.ts";
 import { checkGpus } from "./check-gpus.ts";
 import { valueAt } from "./describe-issue.ts";
-import { listAt, mistake, numberAt, textAt, warning } from "./finding.ts";
+import { duplicates, listAt, mistake, namesAt, numberAt, textAt, warning } from "./finding.ts";
 import type { Finding } from "./finding.ts";
 
 /** What one key alone can't tell; reported in the same go as the other mistakes. */
@@ -29,7 +29,7 @@ export function crossCheck(raw: unknown, env: Env, overrides: ConfigOverrides): 
     ...checkSharedEndpoints(raw),
     ...checkGpus(raw),
     ...checkOverflow(raw, env),
-    ...checkDuplicates(raw, ["upstreams"], "id", "an upstream with this id exists already"),
+    ...duplicates(namesAt(raw, ["upstreams"], "id"), "an upstream with this id exists already"),
     ...listAt(raw, ["upstreams"]).flatMap((upstream, index) =>
       checkUpstream(raw, upstream, ["upstreams", index], { env, overrides }),
     ),
@@ -192,11 +192,9 @@ function checkKeys(raw: unknown): Finding[] {
   return [
     ...idle,
     ...unenforced,
-    ...checkDuplicates(raw, ["auth", "keys"], "id", "a key with this id exists already"),
-    ...checkDuplicates(
-      raw,
-      ["auth", "keys"],
-      "hash",
+    ...duplicates(namesAt(raw, ["auth", "keys"], "id"), "a key with this id exists already"),
+    ...duplicates(
+      namesAt(raw, ["auth", "keys"], "hash"),
       "the same key stands here already under another entry, so the two can't be told apart",
     ),
   ];
@@ -273,20 +271,6 @@ function checkModelNames(raw: unknown): Finding[] {
         });
       else found.push({ severity: "warning", path, message: "stands here twice", first: first.path });
     }
-  }
-  return found;
-}
-
-function checkDuplicates(raw: unknown, list: FieldPath, key: string, message: string): Finding[] {
-  const seen = new Map<string, FieldPath>();
-  const found: Finding[] = [];
-  for (const [index] of listAt(raw, list).entries()) {
-    const path = [...list, index, key];
-    const value = textAt(raw, path);
-    if (value === undefined) continue;
-    const first = seen.get(value);
-    if (first === undefined) seen.set(value, path);
-    else found.push({ severity: "mistake", path, message, first });
   }
   return found;
 }

@@ -26,3 +26,24 @@ export const numberAt = (raw: unknown, path: FieldPath): number | undefined => {
 export const mistake = (path: FieldPath, message: string, hint?: string): Finding =>
   hint === undefined ? { severity: "mistake", path, message } : { severity: "mistake", path, message, hint };
 export const warning = (path: FieldPath, message: string): Finding => ({ severity: "warning", path, message });
+
+export interface NamedPlace {
+  readonly name: string | undefined;
+  readonly path: FieldPath;
+}
+
+/** What each of a list has as its `key`. */
+export const namesAt = (raw: unknown, list: FieldPath, key: string): NamedPlace[] =>
+  listAt(raw, list).map((one, index) => ({ name: textAt(one, [key]), path: [...list, index, key] }));
+
+/** Those that have the name of one before them. */
+export function duplicates(named: readonly NamedPlace[], message: string): Finding[] {
+  const seen = new Map<string, FieldPath>();
+  return named.flatMap(({ name, path }): Finding[] => {
+    if (name === undefined) return [];
+    const first = seen.get(name);
+    if (first !== undefined) return [{ severity: "mistake", path, message, first }];
+    seen.set(name, path);
+    return [];
+  });
+}
