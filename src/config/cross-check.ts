@@ -179,19 +179,8 @@ function checkKeys(raw: unknown): Finding[] {
         ]
       : [];
   });
-  const unenforced = listAt(raw, ["auth", "keys"]).flatMap((key, index) =>
-    valueAt(key, ["limits", "tokens_per_minute"]) === undefined
-      ? []
-      : [
-          warning(
-            ["auth", "keys", index, "limits", "tokens_per_minute"],
-            "is accepted, but not enforced in this version",
-          ),
-        ],
-  );
   return [
     ...idle,
-    ...unenforced,
     ...duplicates(namesAt(raw, ["auth", "keys"], "id"), "a key with this id exists already"),
     ...duplicates(
       namesAt(raw, ["auth", "keys"], "hash"),
