@@ -230,10 +230,15 @@ export class InferenceHandler {
       this.#arriving -= 1;
       if (refusal !== null)
         return refuse(refusal.code, refusal.message, { upstream, retryAfterMs: refusal.retryAfterMs });
-      if (res.gone) return refuse("CLIENT_CLOSED", "the client left before its request was admitted");
-      if (this.#deps.draining()) return refuse("DRAINING", "the gateway is stopping");
-      return this.#proceed(arrived);
+      const over = this.#whyOver(res);
+      return over === null ? this.#proceed(arrived) : refuse(...over);
     });
+  }
+
+  /** What has happened to a request while it waited to be counted or routed. */
+  #whyOver(res: RequestContext["res"]): readonly [code: ErrorCode, why: string] | null {
+    if (res.gone) return ["CLIENT_CLOSED", "the client left before its request was admitted"];
+    return this.#deps.draining() ? ["DRAINING", "the gateway is stopping"] : null;
   }
 
   /** To memory where the request has to do with one, else straight on to admission. */
@@ -291,12 +296,9 @@ export class InferenceHandler {
     };
     void overflow.route(policy, call).then((route) => {
       this.#arriving -= 1;
-      const gone = context.res.gone;
-      if (!gone && !this.#deps.draining()) return this.#admitTo(arrived, context, onEnded, route);
-      route?.cancel(gone ? "the client left" : "the gateway is stopping");
-      if (gone) arrived.refuse("CLIENT_CLOSED", "the client left", { context });
-      else arrived.refuse("DRAINING", "the gateway is stopping", { context });
-      onEnded?.("refused", false);
+      const over = this.#whyOver(context.res);
+      if (over === null) this.#admitTo(arrived, context, onEnded, route);
+      else refuserOf(arrived, context, onEnded, route)(...over);
     });
   }
 
@@ -304,11 +306,7 @@ export class InferenceHandler {
   #admitTo(arrived: Arrived, context: RequestContext, onEnded: OnEnded | null, route: CallRoute | null): void {
     const { arriving, model, scanned, chunks, bytes, hasBody, memory } = arrived;
     const upstream = route?.upstream ?? arrived.upstream;
-    const refuse: Arrived["refuse"] = (code, why, facts) => {
-      route?.cancel(why);
-      arrived.refuse(code, why, { context, ...facts });
-      onEnded?.("refused", false);
-    };
+    const refuse = refuserOf(arrived, context, onEnded, route);
     const away = upstream.unavailable(model, false);
     if (away !== null)
       return refuse("UPSTREAM_UNAVAILABLE", `no endpoint can take work: ${away.reason}`, {
@@ -396,6 +394,20 @@ export class InferenceHandler {
       shed: facts.shed === true,
     });
   }
+}
+
+/** Of what has arrived whole: it gives back what the request holds of a tier, and tells who waits for its answer. */
+function refuserOf(
+  arrived: Arrived,
+  context: RequestContext,
+  onEnded: OnEnded | null,
+  route: CallRoute | null,
+): Arrived["refuse"] {
+  return (code, why, facts) => {
+    route?.cancel(why);
+    arrived.refuse(code, why, { context, ...facts });
+    onEnded?.("refused", false);
+  };
 }
 
 interface RefusalFacts {
