@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { ParseArgsOptionsConfig } from "node:util";
+import type { z } from "zod";
 import { ADDRESSES_FILE, localAddresses, type LocalAddresses } from "../contract/local-addresses.ts";
 import type { Env } from "../contract/resolve-config.ts";
 import { readIfThere } from "../kernel/durable-file.ts";
@@ -257,4 +258,19 @@ export function reportShape(io: CliIo, asked: "gateway" | "control plane" = "gat
   const named = asked === "gateway" ? "Yardmaster gateway" : asked;
   io.err(`yardmaster: the answer is not what this command knows: is this a ${named} of the same version?\n`);
   return EXIT.failed;
+}
+
+/** Prints what was answered, in words or as JSON. Returns the exit code. */
+export function showAnswer<T>(
+  answer: CtlAnswer,
+  schema: z.ZodType<T>,
+  { json }: { readonly json: boolean },
+  io: CliIo,
+  format: (value: T) => string,
+): number {
+  if (answer.kind !== "done") return reportFailure(answer, io);
+  const parsed = schema.safeParse(answer.body);
+  if (!parsed.success) return reportShape(io);
+  io.out(json ? `${JSON.stringify(parsed.data)}\n` : format(parsed.data));
+  return EXIT.done;
 }

@@ -3,19 +3,13 @@ import { JOB_STATES } from "../contract/job.ts";
 import { jobView, type JobView } from "../contract/job-view.ts";
 import { escapeControls } from "../kernel/log.ts";
 import { readArgs, usageError } from "./args.ts";
-import { EXIT } from "./cli-io.ts";
-import type { CliIo, Command } from "./cli-io.ts";
-import {
-  CTL_OPTIONS,
-  CTL_OPTIONS_HELP,
-  openCtlClient,
-  reportFailure,
-  reportShape,
-  type CtlAnswer,
-} from "./ctl-client.ts";
+import type { Command } from "./cli-io.ts";
+import { CTL_OPTIONS, CTL_OPTIONS_HELP, openCtlClient, showAnswer } from "./ctl-client.ts";
 import { formatTable } from "./table.ts";
 
-const jobPage = z.object({ data: z.array(jobView), next_cursor: z.string().nullable() });
+const jobPage = z
+  .object({ data: z.array(jobView), next_cursor: z.string().nullable() })
+  .transform(({ data, next_cursor }) => ({ jobs: data, next_cursor }));
 
 const LIST_OPTIONS = {
   ...CTL_OPTIONS,
@@ -40,9 +34,8 @@ const list: Command = {
     if (values.state !== undefined) query.set("state", values.state);
     if (values.cursor !== undefined) query.set("cursor", values.cursor);
     const client = await openCtlClient(values, io);
-    return show(await client.request("GET", `/v1/jobs?${query.toString()}`), jobPage, io, ({ data, next_cursor }) =>
-      values.json ? `${JSON.stringify({ jobs: data, next_cursor })}\n` : formatJobs(data) + more(next_cursor),
-    );
+    const answer = await client.request("GET", `/v1/jobs?${query.toString()}`);
+    return showAnswer(answer, jobPage, values, io, ({ jobs, next_cursor }) => formatJobs(jobs) + more(next_cursor));
   },
 };
 
@@ -53,9 +46,8 @@ const shown: Command = {
   async run(args, io) {
     const { values, positionals } = readArgs(args, CTL_OPTIONS, { names: ["ID"] });
     const client = await openCtlClient(values, io);
-    return show(await client.request("GET", `/v1/jobs/${readId(positionals[0])}`), jobView, io, (job) =>
-      values.json ? `${JSON.stringify(job)}\n` : formatJob(job),
-    );
+    const answer = await client.request("GET", `/v1/jobs/${readId(positionals[0])}`);
+    return showAnswer(answer, jobView, values, io, formatJob);
   },
 };
 
@@ -66,19 +58,10 @@ const cancel: Command = {
   async run(args, io) {
     const { values, positionals } = readArgs(args, CTL_OPTIONS, { names: ["ID"] });
     const client = await openCtlClient(values, io);
-    return show(await client.request("DELETE", `/v1/jobs/${readId(positionals[0])}`), jobView, io, (job) =>
-      values.json ? `${JSON.stringify(job)}\n` : `job ${escapeControls(job.id)} is ${job.state}\n`,
-    );
+    const answer = await client.request("DELETE", `/v1/jobs/${readId(positionals[0])}`);
+    return showAnswer(answer, jobView, values, io, (job) => `job ${escapeControls(job.id)} is ${job.state}\n`);
   },
 };
-
-function show<T>(answer: CtlAnswer, schema: z.ZodType<T>, io: CliIo, format: (value: T) => string): number {
-  if (answer.kind !== "done") return reportFailure(answer, io);
-  const parsed = schema.safeParse(answer.body);
-  if (!parsed.success) return reportShape(io);
-  io.out(format(parsed.data));
-  return EXIT.done;
-}
 
 const more = (cursor: string | null): string => (cursor === null ? "" : `more: --cursor ${escapeControls(cursor)}\n`);
 

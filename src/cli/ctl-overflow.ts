@@ -1,4 +1,3 @@
-import type { z } from "zod";
 import {
   approvalsView,
   approvalView,
@@ -11,15 +10,8 @@ import {
 import { escapeControls } from "../kernel/log.ts";
 import { readArgs, usageError } from "./args.ts";
 import { EXIT } from "./cli-io.ts";
-import type { CliIo, Command } from "./cli-io.ts";
-import {
-  CTL_OPTIONS,
-  CTL_OPTIONS_HELP,
-  openCtlClient,
-  reportFailure,
-  reportShape,
-  type CtlAnswer,
-} from "./ctl-client.ts";
+import type { Command } from "./cli-io.ts";
+import { CTL_OPTIONS, CTL_OPTIONS_HELP, openCtlClient, reportFailure, showAnswer } from "./ctl-client.ts";
 import { formatTable, orDash } from "./table.ts";
 
 const APPROVE_OPTIONS = {
@@ -47,7 +39,7 @@ const overflow: Command = {
     const { values, positionals } = readArgs(args, CTL_OPTIONS, { names: ["UPSTREAM"] });
     const client = await openCtlClient(values, io);
     const answer = await client.request("GET", `/overflow/${encodeURIComponent(positionals[0] ?? "")}`);
-    return show(answer, overflowStateView, values.json, io, formatState);
+    return showAnswer(answer, overflowStateView, values, io, formatState);
   },
 };
 
@@ -60,13 +52,13 @@ const approve: Command = {
     const client = await openCtlClient(values, io);
     if (values.list) {
       const answer = await client.request("GET", "/admin/overflow/approvals");
-      return show(answer, approvalsView, values.json, io, ({ data }) => formatApprovals(data));
+      return showAnswer(answer, approvalsView, values, io, ({ data }) => formatApprovals(data));
     }
     const job = idIn(positionals[0], "JOB");
     const tier = idIn(values.tier, "--tier");
     if (values.revoke) {
       const answer = await client.request("DELETE", `/admin/overflow/approvals/${tier}/${job}`);
-      return show(answer, approvalView, values.json, io, (view) => formatApprovals([view]));
+      return showAnswer(answer, approvalView, values, io, (view) => formatApprovals([view]));
     }
     const body = {
       job,
@@ -76,7 +68,7 @@ const approve: Command = {
       ...(values.hash === undefined ? {} : { content_hash: values.hash }),
     };
     const answer = await client.request("POST", "/admin/overflow/approvals", body);
-    return show(answer, approvalView, values.json, io, (view) => formatApprovals([view]));
+    return showAnswer(answer, approvalView, values, io, (view) => formatApprovals([view]));
   },
 };
 
@@ -96,7 +88,7 @@ const spend: Command = {
     };
     switch (what) {
       case "show":
-        return show(await client.request("GET", "/admin/overflow/spend"), spendView, values.json, io, formatSpend);
+        return showAnswer(await client.request("GET", "/admin/overflow/spend"), spendView, values, io, formatSpend);
       case "stop":
         return act("stop", { why: values.why });
       case "go":
@@ -124,20 +116,6 @@ function amountIn(text: string | undefined, name: string): number {
   const amount = Number(text ?? "x");
   if (!Number.isFinite(amount) || amount < 0) throw usageError(`${name}: use a number of 0 or more`);
   return amount;
-}
-
-function show<T>(
-  answer: CtlAnswer,
-  schema: z.ZodType<T>,
-  json: boolean,
-  io: CliIo,
-  format: (value: T) => string,
-): number {
-  if (answer.kind !== "done") return reportFailure(answer, io);
-  const parsed = schema.safeParse(answer.body);
-  if (!parsed.success) return reportShape(io);
-  io.out(json ? `${JSON.stringify(parsed.data)}\n` : format(parsed.data));
-  return EXIT.done;
 }
 
 function formatState(state: OverflowStateView): string {
