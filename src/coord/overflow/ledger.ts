@@ -11,7 +11,7 @@ import {
   type SpendSwitch,
   type Sums,
 } from "../../decide/overflow/ledger-book.ts";
-import { YardmasterError } from "../../kernel/errors.ts";
+import { messageOf, YardmasterError } from "../../kernel/errors.ts";
 import type { Doc, DocCommit, DocStore, DocWrite } from "./doc-store.ts";
 
 /** What names a reservation and all that is looked at with it. */
@@ -127,19 +127,17 @@ export class Ledger {
     ttlMs: number,
   ): Promise<Approval | null> {
     const name = approvalName(asked.tier, asked.subject);
-    return this.#change(name, (doc, now) => {
-      const known = doc === null ? null : parse<Approval>(doc);
-      if (known !== null && (known.state === "held" || known.state === "used")) return null;
-      return { ...asked, at: now, expiresAt: now + ttlMs, state: "open", reservation: null } satisfies Approval;
+    return this.#change<Approval>(name, (known, now) => {
+      if (known?.state === "held" || known?.state === "used") return null;
+      return { ...asked, at: now, expiresAt: now + ttlMs, state: "open", reservation: null };
     });
   }
 
   /** Null: there is none, or it was used. One that is held counts no more when its call is to begin. */
   revoke(tier: string, subject: string): Promise<Approval | null> {
-    return this.#change<Approval>(approvalName(tier, subject), (doc) => {
-      const known = doc === null ? null : parse<Approval>(doc);
-      return known === null || known.state === "used" ? null : { ...known, state: "revoked" };
-    });
+    return this.#change<Approval>(approvalName(tier, subject), (known) =>
+      known === null || known.state === "used" ? null : { ...known, state: "revoked" },
+    );
   }
 
   async spendSwitch(): Promise<SpendSwitch> {
@@ -148,7 +146,7 @@ export class Ledger {
   }
 
   async setSwitch(stopped: { readonly by: string; readonly why: string } | null): Promise<SpendSwitch> {
-    const next = await this.#change<SpendSwitch>("switch", (_doc, now) => ({
+    const next = await this.#change<SpendSwitch>("switch", (_known, now) => ({
       stopped: stopped === null ? null : { ...stopped, at: now },
     }));
     return next ?? NO_SWITCH;
@@ -156,10 +154,9 @@ export class Ledger {
 
   /** False: there is no account of this name, or it was not halted. */
   async resume(tier: string): Promise<boolean> {
-    const changed = await this.#change<Account>(`account/${tier}`, (doc) => {
-      const account = doc === null ? null : parse<Account>(doc);
-      return account === null || account.halted === null ? null : { ...account, halted: null };
-    });
+    const changed = await this.#change<Account>(`account/${tier}`, (known) =>
+      known === null || known.halted === null ? null : { ...known, halted: null },
+    );
     return changed !== null;
   }
 
@@ -167,8 +164,7 @@ export class Ledger {
     const { docs, now } = await this.#orAway(() => this.#deps.store.load(tiers.map((tier) => `account/${tier}`)));
     const { day, month } = periodOf(now);
     return tiers.map((tier, index) => {
-      const doc = docs[index] ?? null;
-      const account = doc === null ? null : parse<Account>(doc);
+      const account = parseOrNull<Account>(docs[index]);
       const today = account?.days[day] ?? NO_SUMS;
       const thisMonth = account?.months[month] ?? NO_SUMS;
       return {
@@ -211,7 +207,7 @@ export class Ledger {
     await this.#inTurn(async () => {
       const { docs, now } = await this.#deps.store.load([name]);
       const doc = docs[0] ?? null;
-      const known = doc === null ? null : parse<Approval>(doc);
+      const known = parseOrNull<Approval>(doc);
       if (doc === null || known?.state !== "open" || known.expiresAt > now) return;
       await this.#deps.store.commit({ from: [[name, doc]], writes: [{ name, text: doc, open: false }] });
     });
@@ -232,7 +228,7 @@ export class Ledger {
         return away("other gateways write to it without a pause");
       });
     } catch (error) {
-      return away(error instanceof Error ? error.message : String(error));
+      return away(messageOf(error));
     }
   }
 
@@ -270,12 +266,12 @@ export class Ledger {
   }
 
   /** Null: it stays as it is. Waits for no step of others: the switch must not stand in a queue. */
-  #change<T extends object>(name: string, next: (doc: Doc, now: number) => T | null): Promise<T | null> {
+  #change<T extends object>(name: string, next: (known: T | null, now: number) => T | null): Promise<T | null> {
     return this.#orAway(async () => {
       for (let tries = 1; tries <= TRIES_MAX; tries += 1) {
         const { docs, now } = await this.#deps.store.load([name]);
         const doc = docs[0] ?? null;
-        const value = next(doc, now);
+        const value = next(parseOrNull<T>(doc), now);
         if (value === null) return null;
         const writes = [{ name, text: JSON.stringify(value), open: true }];
         const outcome = await this.#deps.store.commit({ from: [[name, doc]], writes });
@@ -290,8 +286,9 @@ export class Ledger {
     try {
       return await act();
     } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      throw new YardmasterError("OVERFLOW_LEDGER_UNAVAILABLE", `the ledger can't be used: ${why}`, { cause: error });
+      throw new YardmasterError("OVERFLOW_LEDGER_UNAVAILABLE", `the ledger can't be used: ${messageOf(error)}`, {
+        cause: error,
+      });
     }
   }
 
