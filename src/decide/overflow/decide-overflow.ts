@@ -2,36 +2,34 @@ import type { OverflowRules, TierRules } from "../../contract/overflow-settings.
 import type { SignalReading } from "./judge-signal.ts";
 
 /** What a tier lacks. Closed: metrics have it as a label. */
-export const LACKS = [
-  "not_approved",
-  "no_key",
-  "key_forbids_external",
-  "breaker_open",
-  "unpriced",
-  "over_max_price",
-  "in_flight",
-  "control_away",
-  "ledger_away",
-  "audit_away",
-  "stopped",
-  "halted",
-  "currency",
-  "budget_day",
-  "budget_month",
-  "no_job_approval",
-  "approval_expired",
-  "approval_revoked",
-  "approval_used",
-  "approval_for_other_content",
-  "approval_below_price",
-  "approved_by_requester",
-  "underway",
-  "already_charged",
-  "reservation_over",
-  "tier_unavailable",
-  "tier_refused",
-] as const;
-export type Lack = (typeof LACKS)[number];
+export type Lack =
+  | "not_approved"
+  | "no_key"
+  | "key_forbids_external"
+  | "breaker_open"
+  | "unpriced"
+  | "over_max_price"
+  | "in_flight"
+  | "control_away"
+  | "ledger_away"
+  | "audit_away"
+  | "stopped"
+  | "halted"
+  | "currency"
+  | "budget_day"
+  | "budget_month"
+  | "no_job_approval"
+  | "approval_expired"
+  | "approval_revoked"
+  | "approval_used"
+  | "approval_for_other_content"
+  | "approval_below_price"
+  | "approved_by_requester"
+  | "underway"
+  | "already_charged"
+  | "reservation_over"
+  | "tier_unavailable"
+  | "tier_refused";
 
 /** What is known of a tier without asking the ledger. */
 export interface TierView {

@@ -1,7 +1,7 @@
 import type { JobError, JobErrand, JobOverflow } from "../../contract/job.ts";
 import type { OverflowPolicy, Tier } from "../../contract/overflow-settings.ts";
 import type { Ledger, LedgerOutcome, ReservationName } from "../../coord/overflow/ledger.ts";
-import { LACKS, type Lack } from "../../decide/overflow/decide-overflow.ts";
+import type { Lack } from "../../decide/overflow/decide-overflow.ts";
 import type { ProviderWork } from "../../decide/overflow/providers/provider-work.ts";
 import type { JobEvent } from "../../decide/jobs/step-job.ts";
 import { contentHash } from "./content-hash.ts";
@@ -329,7 +329,7 @@ interface Going {
 }
 
 /** What the errand itself takes up at the tier. */
-const OWN: ReadonlySet<Lack> = new Set(LACKS.filter((lack) => lack === "in_flight" || lack === "breaker_open"));
+const OWN: ReadonlySet<Lack> = new Set(["in_flight", "breaker_open"]);
 
 const postponed = (
   token: string,
