@@ -1,6 +1,7 @@
 import type { JobError, JobErrand, JobOverflow, JobRecord } from "../../contract/job.ts";
 import type { Ledger, ReservationName } from "../../coord/overflow/ledger.ts";
 import type { JobEvent } from "../../decide/jobs/step-job.ts";
+import type { ProviderResult } from "../../decide/overflow/providers/provider-work.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
@@ -75,7 +76,19 @@ export const wordsOf = (
   why: "",
 });
 
-export const unknownOutcome = (tier: string): JobError => ({
-  code: "OVERFLOW_OUTCOME_UNKNOWN",
-  message: `the tier ${tier} may have taken the job, and nobody knows what became of it; it is not sent again`,
+/** The tier has done the job. */
+export const completed = (token: string, { status, contentType, body }: ProviderResult, why: string): RunEnd => ({
+  event: { kind: "complete", token, result: { status, contentType, bytes: body.length }, why },
+  result: body,
 });
+
+export const failed = (token: string, code: JobError["code"], message: string): RunEnd => ({
+  event: { kind: "fail", token, error: { code, message }, result: null },
+});
+
+export const outcomeUnknown = (token: string, tier: string): RunEnd =>
+  failed(
+    token,
+    "OVERFLOW_OUTCOME_UNKNOWN",
+    `the tier ${tier} may have taken the job, and nobody knows what became of it; it is not sent again`,
+  );

@@ -1,8 +1,16 @@
 import type { JobErrand, JobOverflow } from "../../contract/job.ts";
 import type { Ledger, ReservationName } from "../../coord/overflow/ledger.ts";
-import type { JobEvent } from "../../decide/jobs/step-job.ts";
 import { moneyEvent, type MoneyOutcome } from "./money-audit.ts";
-import { settled, unknownOutcome, wordsOf, type ErrandClaim, type ErrandDeps, type RunEnd } from "./errand-claim.ts";
+import {
+  completed,
+  failed,
+  outcomeUnknown,
+  settled,
+  wordsOf,
+  type ErrandClaim,
+  type ErrandDeps,
+  type RunEnd,
+} from "./errand-claim.ts";
 import type { TierState } from "./tier-state.ts";
 
 export interface Task {
@@ -70,7 +78,7 @@ class TaskWatch {
         case "lost":
           await this.#task.ledger.outcomeUnknown(this.#task.name, look.why);
           this.#record("money_held", this.#task.errand.micros, look.why);
-          return { event: { kind: "fail", token, error: unknownOutcome(this.#task.errand.tier), result: null } };
+          return outcomeUnknown(token, this.#task.errand.tier);
         default:
           look satisfies never;
       }
@@ -94,20 +102,14 @@ class TaskWatch {
       }
       // Until the job has ended the errand has not: whoever claims it after a crash fetches the result again.
       await this.#settle(charged, "", "accepted");
-      if (fetched.kind === "fetched") {
-        const { status, contentType, body } = fetched.result;
-        const kept = { status, contentType, bytes: body.length };
-        const event: JobEvent = { kind: "complete", token, result: kept, why: `tier ${tier} has done it` };
-        return { event, result: body };
+      switch (fetched.kind) {
+        case "fetched":
+          return completed(token, fetched.result, `tier ${tier} has done it`);
+        case "tooLarge":
+          return failed(token, "RESULT_TOO_LARGE", `the tier's result is larger than ${fetched.bytesMax} bytes`);
+        default:
+          return failed(token, "OVERFLOW_TIER_FAILED", `the tier ${tier} has it done, but: ${fetched.why}`);
       }
-      const error =
-        fetched.kind === "tooLarge"
-          ? ({
-              code: "RESULT_TOO_LARGE",
-              message: `the tier's result is larger than ${fetched.bytesMax} bytes`,
-            } as const)
-          : ({ code: "OVERFLOW_TIER_FAILED", message: `the tier ${tier} has it done, but: ${fetched.why}` } as const);
-      return { event: { kind: "fail", token, error, result: null } };
     }
   }
 
@@ -128,11 +130,7 @@ class TaskWatch {
     const { ledger, name, errand } = this.#task;
     const paid = await settled(this.#deps, ledger, name, charged, errand);
     this.#record("money_charged", paid, why);
-    await this.#note({ ...errand, paidMicros: paid, state });
-  }
-
-  async #note(errand: JobErrand): Promise<void> {
-    await this.#claim.write({ ...this.#task.overflow, errand });
+    await this.#claim.write({ ...this.#task.overflow, errand: { ...errand, paidMicros: paid, state } });
   }
 
   #record(outcome: MoneyOutcome, micros: number, why: string): void {

@@ -10,6 +10,7 @@ import type { RedisLink } from "../../coord/redis/redis-link.ts";
 import type { Reservation } from "../../decide/overflow/ledger-book.ts";
 import { mayBeAtWork } from "../../decide/overflow/may-be-at-work.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
+import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
@@ -71,7 +72,7 @@ export class Overflow {
     this.errands = new Errands({
       ...ports,
       desk: this.desk,
-      upstreamIdOf: (job) => this.#upstreamOf(job)?.settings.id ?? null,
+      upstreamIdOf: (job) => this.#upstreamIdOf(job),
       mayBeAtWork: (job) => this.#upstreamOf(job)?.settings.kind === "comfyui" && mayBeAtWork(job),
       resultBytesMax: () => ports.config().jobs.resultBytesMax,
     });
@@ -116,10 +117,6 @@ export class Overflow {
     return read === undefined ? undefined : { job: read.job, body: await this.#jobs?.readBlob(id, "body") };
   };
 
-  upstreamIdOf(job: JobRecord): string | null {
-    return this.#upstreamOf(job)?.settings.id ?? null;
-  }
-
   async close(): Promise<void> {
     this.#closed = true;
     this.#timer?.cancel();
@@ -148,6 +145,10 @@ export class Overflow {
     return job.model === null ? registry.byId(job.upstream ?? "") : registry.byModel(job.model);
   }
 
+  #upstreamIdOf(job: JobRecord): string | null {
+    return this.#upstreamOf(job)?.settings.id ?? null;
+  }
+
   #waiting({ settings }: Upstream): Promise<number | null> {
     if (this.#jobs === null) return Promise.resolve(0);
     const lanes = [
@@ -174,7 +175,7 @@ export class Overflow {
       const reservations = (await this.#ledger?.reservations()) ?? [];
       for (const reservation of reservations) if (reservation.state === "begun") await this.#reconcile(reservation);
     } catch (error) {
-      this.#ports.log.debug("overflow.sweep", { message: error instanceof Error ? error.message : String(error) });
+      this.#ports.log.debug("overflow.sweep", { message: messageOf(error) });
     }
   }
 
@@ -189,7 +190,7 @@ export class Overflow {
     const name = { id, tier, subject };
     const errand = job.overflow?.errand ?? null;
     const { clock, audit, log } = this.#ports;
-    const words = wordsOf(job, this.upstreamIdOf(job) ?? "", { tier, micros, currency });
+    const words = wordsOf(job, this.#upstreamIdOf(job) ?? "", { tier, micros, currency });
     const state = this.desk.tierState(tier);
     if (errand?.paidMicros !== undefined && errand.paidMicros !== null) {
       await ledger.settle(name, errand.paidMicros);

@@ -2,8 +2,10 @@ import type { AuditEvent } from "../../contract/audit-event.ts";
 import type { OverflowPolicy, Tier } from "../../contract/overflow-settings.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { Ledger, ReservationName } from "../../coord/overflow/ledger.ts";
+import { parseJson } from "../../decide/engines/readings.ts";
 import { costOf } from "../../decide/overflow/providers/price-quote.ts";
 import type { Clock } from "../../kernel/clock.ts";
+import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
@@ -72,7 +74,7 @@ export class OverflowCalls {
     try {
       const { view } = await desk.look(policy, false);
       if (!view.wanted) return null;
-      const body = parsed(call.chunks);
+      const body = parseJson(Buffer.concat(call.chunks).toString("utf8"));
       for (const tier of policy.tiers) {
         const route = tier.provider.kind === "openai" ? await this.#offer(policy, tier, call, body) : null;
         if (route === null) continue;
@@ -81,7 +83,7 @@ export class OverflowCalls {
       }
       metrics.decided(policy.upstream, "local");
     } catch (error) {
-      log.warn("overflow.call", { message: error instanceof Error ? error.message : String(error) });
+      log.warn("overflow.call", { message: messageOf(error) });
     }
     return null;
   }
@@ -230,13 +232,5 @@ class PaidCall implements CallRoute {
   #record(outcome: MoneyOutcome, micros: number, why: string): void {
     const { audit, clock, words } = this.#parts;
     audit.record(moneyEvent(clock, outcome, { ...words, micros, why }));
-  }
-}
-
-function parsed(chunks: readonly Buffer[]): unknown {
-  try {
-    return JSON.parse(Buffer.concat(chunks).toString("utf8"));
-  } catch {
-    return undefined;
   }
 }

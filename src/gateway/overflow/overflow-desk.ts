@@ -119,11 +119,7 @@ export class OverflowDesk {
     return look;
   }
 
-  /** What each tier lacks, as far as can be told without the ledger. */
-  verdicts(policy: OverflowPolicy, questionOf: (tier: Tier) => TierQuestion): readonly TierVerdict[] {
-    return policy.tiers.map((tier) => this.verdict(tier, questionOf(tier)));
-  }
-
+  /** What the tier lacks, as far as can be told without the ledger. */
   verdict(tier: Tier, question: TierQuestion): TierVerdict {
     const state = this.#tiers.get(tier.id);
     return judgeTier({

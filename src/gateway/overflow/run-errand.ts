@@ -1,11 +1,19 @@
 import type { JobError, JobErrand, JobOverflow } from "../../contract/job.ts";
 import type { OverflowPolicy, Tier } from "../../contract/overflow-settings.ts";
 import type { Ledger, LedgerOutcome, ReservationName } from "../../coord/overflow/ledger.ts";
+import { parseJson } from "../../decide/engines/readings.ts";
 import type { Lack } from "../../decide/overflow/decide-overflow.ts";
 import type { ProviderWork } from "../../decide/overflow/providers/provider-work.ts";
-import type { JobEvent } from "../../decide/jobs/step-job.ts";
 import { contentHash } from "./content-hash.ts";
-import { settled, unknownOutcome, wordsOf, type ErrandClaim, type ErrandDeps, type RunEnd } from "./errand-claim.ts";
+import {
+  completed,
+  outcomeUnknown,
+  settled,
+  wordsOf,
+  type ErrandClaim,
+  type ErrandDeps,
+  type RunEnd,
+} from "./errand-claim.ts";
 import { followTask } from "./follow-task.ts";
 import { moneyEvent, type MoneyOutcome } from "./money-audit.ts";
 import type { Look } from "./overflow-desk.ts";
@@ -82,7 +90,7 @@ export class Errands {
     await ledger.outcomeUnknown(name, "its gateway ended inside the call");
     const words = { ...wordsOf(job, upstream, errand), why: "its gateway ended inside the call" };
     this.#deps.audit.record(moneyEvent(this.#deps.clock, "money_held", words));
-    return { event: { kind: "fail", token, error: unknownOutcome(errand.tier), result: null } };
+    return outcomeUnknown(token, errand.tier);
   }
 }
 
@@ -98,7 +106,7 @@ class Errand {
     this.#deps = deps;
     this.#claim = claim;
     this.#policy = policy;
-    this.#body = parsed(claim.body);
+    this.#body = claim.body === undefined ? undefined : parseJson(claim.body.toString("utf8"));
   }
 
   async decide(): Promise<RunEnd | null> {
@@ -150,8 +158,7 @@ class Errand {
 
   #lacksOf(tier: Tier): Lack[] {
     const { job } = this.#claim;
-    const quote = this.#quote(tier);
-    const priceMicros = quote?.micros ?? null;
+    const priceMicros = this.#quote(tier)?.micros ?? null;
     const question = { keyId: job.keyId, allowedThen: job.allowExternal, priceMicros };
     return [...this.#deps.desk.verdict(tier, question).lacks];
   }
@@ -190,12 +197,10 @@ class Errand {
         ttlMs: RESERVED_MS,
       });
       if (reserved.kind === "refused") return this.#notBegun(state, reserved);
-      const { micros, currency } = quote;
       const errand: JobErrand = {
         tier: tier.id,
         reservation: name.id,
-        micros,
-        currency,
+        ...quote,
         taskId: null,
         paidMicros: null,
         state: "intended",
@@ -224,8 +229,7 @@ class Errand {
     const [lack] = lacks;
     if (!this.#look.view.wanted || lack !== undefined || this.#claim.stopped() !== null) {
       await back(lack === undefined ? "capacity is back" : `the tier lacks ${lack}`);
-      if (lack === undefined) return { kind: "here" };
-      return { kind: "next", lack };
+      return lack === undefined ? { kind: "here" } : { kind: "next", lack };
     }
     const words = wordsOf(this.#claim.job, this.#policy.upstream, errand);
     try {
@@ -260,7 +264,7 @@ class Errand {
     switch (outcome.kind) {
       case "accepted": {
         state.onSubmission("ok");
-        this.#deps.metrics.decided(this.#policy.upstream, "tier");
+        metrics.decided(this.#policy.upstream, "tier");
         const accepted: JobErrand = { ...errand, taskId: outcome.taskId, state: "accepted" };
         const overflow = this.#noted("tier", tier.id, [], accepted);
         await this.#claim.write(overflow);
@@ -269,20 +273,17 @@ class Errand {
       }
       case "done": {
         state.onSubmission("ok");
-        this.#deps.metrics.decided(this.#policy.upstream, "tier");
+        metrics.decided(this.#policy.upstream, "tier");
         const paid = await settled(this.#deps, ledger, name, outcome.chargedMicros ?? null, errand);
         this.#record("money_charged", { ...errand, micros: paid, why: "" });
         await this.#claim.write(this.#noted("tier", tier.id, [], { ...errand, paidMicros: paid }));
-        const { status, contentType, body } = outcome.result;
-        const result = { status, contentType, bytes: body.length };
-        const event: JobEvent = { kind: "complete", token, result, why: `tier ${tier.id} answered` };
-        return { kind: "end", end: { event, result: body } };
+        return { kind: "end", end: completed(token, outcome.result, `tier ${tier.id} answered`) };
       }
       case "unknown": {
         state.onSubmission("failed");
         await ledger.outcomeUnknown(name, outcome.why);
         this.#record("money_held", { ...errand, why: outcome.why });
-        return { kind: "end", end: { event: { kind: "fail", token, error: unknownOutcome(tier.id), result: null } } };
+        return { kind: "end", end: outcomeUnknown(token, tier.id) };
       }
       default: {
         const ofTier = outcome.kind === "unavailable" || outcome.reason === "auth" || outcome.reason === "quota";
@@ -339,11 +340,3 @@ const postponed = (
 ): RunEnd => ({
   event: { kind: "postpone", token, error: { code, message }, afterMs },
 });
-
-function parsed(body: Buffer | undefined): unknown {
-  try {
-    return body === undefined ? undefined : JSON.parse(body.toString("utf8"));
-  } catch {
-    return undefined;
-  }
-}
