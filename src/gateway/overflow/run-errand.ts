@@ -99,14 +99,14 @@ class Errand {
   readonly #deps: ErrandDeps;
   readonly #claim: ErrandClaim;
   readonly #policy: OverflowPolicy;
-  readonly #body: unknown;
+  /** Read when a tier is first asked for its price: most jobs stay here. */
+  #asked: { readonly body: unknown } | null = null;
   #look: Look | null = null;
 
   constructor(deps: ErrandDeps, claim: ErrandClaim, policy: OverflowPolicy) {
     this.#deps = deps;
     this.#claim = claim;
     this.#policy = policy;
-    this.#body = claim.body === undefined ? undefined : parseJson(claim.body.toString("utf8"));
   }
 
   async decide(): Promise<RunEnd | null> {
@@ -170,8 +170,9 @@ class Errand {
   }
 
   #workFor(maxMicros: number): ProviderWork {
-    const { job } = this.#claim;
-    return { jobId: job.id, idempotencyKey: job.id, path: job.path, body: this.#body, maxMicros };
+    const { job, body } = this.#claim;
+    this.#asked ??= { body: body === undefined ? undefined : parseJson(body.toString("utf8")) };
+    return { jobId: job.id, idempotencyKey: job.id, path: job.path, body: this.#asked.body, maxMicros };
   }
 
   /** E1. */
