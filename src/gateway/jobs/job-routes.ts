@@ -15,6 +15,7 @@ import type { JobHandler } from "../http/routes.ts";
 import { collectBody, refusalOfBody } from "../http/request-body.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import { sendFailure } from "../http/send-error.ts";
+import { sendJson } from "../http/send-json.ts";
 import { sendJobAnswer, sendJobEvents } from "./job-streams.ts";
 import type { JobAnswer, JobService, Submitted } from "./job-service.ts";
 import { orderOf, type Upstreams } from "./judge-submission.ts";
@@ -72,7 +73,7 @@ export class JobRoutes {
         return this.#submit(context, expectsContinue, query, gone);
       case "jobList": {
         const page = await jobs.list(readListQuery(query), key);
-        return this.#send(context, 200, {
+        return sendJson(context, 200, {
           object: "list",
           data: page.jobs.map(({ job, partsDone }) => viewJob(job, partsDone)),
           next_cursor: page.cursor === null ? null : String(page.cursor),
@@ -82,7 +83,7 @@ export class JobRoutes {
         const waitMs = readWait(query);
         const read =
           waitMs === 0 ? await jobs.get(context.rest, key) : await jobs.wait(context.rest, key, waitMs, gone);
-        return this.#send(context, 200, viewJob(read.job, read.partsDone));
+        return sendJson(context, 200, viewJob(read.job, read.partsDone));
       }
       case "jobCancel": {
         const { job } = await jobs.get(context.rest, key);
@@ -92,7 +93,7 @@ export class JobRoutes {
           job.keyId === key.id
             ? await cancel()
             : await actAudited(this.#deps, context, `/v1/jobs/${job.id}`, 200, cancel);
-        return this.#send(context, 200, viewJob(read.job, read.partsDone));
+        return sendJson(context, 200, viewJob(read.job, read.partsDone));
       }
       case "jobResult":
         return sendJobAnswer(context, await jobs.result(context.rest, key), this.#deps.clock);
@@ -121,7 +122,7 @@ export class JobRoutes {
     if (waitMs > 0 && !isOpen(read.job.state)) return await this.#sendOutcome(context, read.job.id, headers);
     const durability = this.#deps.durability();
     if (durability !== null) headers.push("x-yardmaster-durability", durability);
-    this.#send(context, 202, viewJob(read.job, read.partsDone), headers);
+    sendJson(context, 202, viewJob(read.job, read.partsDone), headers);
   }
 
   /** As the call itself would have been answered: the engine's words, also those of a failure, or the error that the job ended with. */
@@ -151,14 +152,6 @@ export class JobRoutes {
         ? null
         : { key: idempotencyKey, route: context.route.pattern, fingerprint };
     return await jobs().submit({ ...order, idempotency }, context.key);
-  }
-
-  #send(context: RequestContext, status: number, value: unknown, headers: readonly string[] = []): void {
-    context.res.sendWhole(
-      status,
-      ["content-type", "application/json", "cache-control", "no-store", "x-request-id", context.requestId, ...headers],
-      JSON.stringify(value),
-    );
   }
 }
 

@@ -14,6 +14,7 @@ import { readAdminBody } from "../http/admin-body.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import type { OverflowHandler } from "../http/routes.ts";
 import { sendFailure } from "../http/send-error.ts";
+import { sendJson } from "../http/send-json.ts";
 import { contentHash } from "./content-hash.ts";
 import type { OverflowDesk } from "./overflow-desk.ts";
 import { overflowState, spendState } from "./overflow-state.ts";
@@ -46,7 +47,7 @@ export class OverflowRoutes {
 
   handle(context: RequestContext, handler: OverflowHandler): void {
     this.#answer(context, handler).then(
-      ({ status, value }) => send(context, status, value),
+      ({ status, value }) => sendJson(context, status, value),
       (error: unknown) => sendFailure(context, error, this.#deps, { retryAfterMs: RETRY_MS }),
     );
   }
@@ -194,8 +195,3 @@ const viewApproval = (approval: Approval): ApprovalView => ({
   expires_at: iso(approval.expiresAt),
   state: approval.state,
 });
-
-function send(context: RequestContext, status: number, value: unknown): void {
-  const headers = ["content-type", "application/json", "cache-control", "no-store", "x-request-id", context.requestId];
-  context.res.sendWhole(status, headers, JSON.stringify(value));
-}
