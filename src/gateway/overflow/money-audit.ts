@@ -2,6 +2,9 @@ import { NO_CALL, type AuditEvent } from "../../contract/audit-event.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { Clock } from "../../kernel/clock.ts";
 
+/** In one unit of a currency. */
+export const MICROS = 1_000_000;
+
 /** What became of money that a tier was to have. */
 export type MoneyOutcome = "money_committed" | "money_charged" | "money_freed" | "money_held" | "money_refused";
 
@@ -36,5 +39,5 @@ export const moneyEvent = (clock: Clock, outcome: MoneyOutcome, words: MoneyWord
   overflow: `${words.tier}: ${showMoney(words.micros, words.currency)}${words.why === "" ? "" : `, ${words.why}`}`,
 });
 
-export const showMoney = (micros: number, currency: string): string =>
-  `${(micros / 1_000_000).toFixed(2)}${currency === "" ? "" : ` ${currency}`}`;
+const showMoney = (micros: number, currency: string): string =>
+  `${(micros / MICROS).toFixed(2)}${currency === "" ? "" : ` ${currency}`}`;

@@ -5,7 +5,7 @@ import { approveBody, settleBody, stopBody, type ApprovalView } from "../../cont
 import type { Ledger } from "../../coord/overflow/ledger.ts";
 import type { Approval } from "../../decide/overflow/ledger-book.ts";
 import { decodeId } from "../../decide/http/request-line.ts";
-import { asEpoch, formatIsoTime, type Clock } from "../../kernel/clock.ts";
+import type { Clock } from "../../kernel/clock.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import { actAudited } from "../audit/admin-event.ts";
@@ -17,7 +17,8 @@ import { sendFailure } from "../http/send-error.ts";
 import { sendJson } from "../http/send-json.ts";
 import { contentHash } from "./content-hash.ts";
 import type { OverflowDesk } from "./overflow-desk.ts";
-import { overflowState, spendState } from "./overflow-state.ts";
+import { MICROS } from "./money-audit.ts";
+import { overflowState, spendState, viewApproval, viewSwitch } from "./overflow-state.ts";
 
 export interface OverflowRoutesDeps {
   readonly clock: Clock;
@@ -34,7 +35,6 @@ export interface OverflowRoutesDeps {
   };
 }
 
-const MICROS = 1_000_000;
 const RETRY_MS = 1_000;
 
 /** Looking at overflow, and saying what may be spent. */
@@ -130,9 +130,9 @@ export class OverflowRoutes {
   async #setSwitch(context: RequestContext, stopped: { by: string; why: string } | null): Promise<unknown> {
     const ledger = this.#ledger();
     const what = stopped === null ? "/admin/overflow/go" : "/admin/overflow/stop";
-    const { stopped: now } = await this.#audited(context, what, () => ledger.setSwitch(stopped));
-    this.#deps.log.warn("overflow.switch", { stopped: now !== null, by: context.key.id });
-    return { stopped: now === null ? null : { ...now, at: iso(now.at) } };
+    const set = await this.#audited(context, what, () => ledger.setSwitch(stopped));
+    this.#deps.log.warn("overflow.switch", { stopped: set.stopped !== null, by: context.key.id });
+    return viewSwitch(set);
   }
 
   async #resume(context: RequestContext, tier: string): Promise<unknown> {
@@ -182,16 +182,3 @@ export class OverflowRoutes {
 }
 
 const ok = (value: unknown): { readonly status: number; readonly value: unknown } => ({ status: 200, value });
-const iso = (ms: number): string => formatIsoTime(asEpoch(ms));
-
-const viewApproval = (approval: Approval): ApprovalView => ({
-  tier: approval.tier,
-  job: approval.subject,
-  content_hash: approval.hash,
-  max_price: approval.maxMicros / MICROS,
-  currency: approval.currency,
-  by: approval.by,
-  at: iso(approval.at),
-  expires_at: iso(approval.expiresAt),
-  state: approval.state,
-});

@@ -1,10 +1,11 @@
 import type { OverflowPolicy, Tier } from "../../contract/overflow-settings.ts";
-import type { OverflowStateView, SpendView } from "../../contract/overflow-view.ts";
+import type { ApprovalView, OverflowStateView, SpendView } from "../../contract/overflow-view.ts";
 import type { Ledger } from "../../coord/overflow/ledger.ts";
+import type { Approval, SpendSwitch } from "../../decide/overflow/ledger-book.ts";
 import { asEpoch, formatIsoTime } from "../../kernel/clock.ts";
+import { MICROS } from "./money-audit.ts";
 import type { Look, OverflowDesk } from "./overflow-desk.ts";
 
-const MICROS = 1_000_000;
 const iso = (ms: number): string => formatIsoTime(asEpoch(ms));
 const money = (micros: number | null): number | null => (micros === null ? null : micros / MICROS);
 
@@ -66,26 +67,26 @@ async function tierState(
 /** Rejects with OVERFLOW_LEDGER_UNAVAILABLE. */
 export async function spendState(desk: OverflowDesk, ledger: Ledger): Promise<SpendView> {
   const tiers = desk.tiers;
-  const [{ stopped }, spends, reservations] = await Promise.all([
+  const [spend, spends, reservations] = await Promise.all([
     ledger.spendSwitch(),
     ledger.spend(tiers.map(({ id }) => id)),
     ledger.reservations(),
   ]);
   return {
     ledger: ledger.kind,
-    stopped: stopped === null ? null : { ...stopped, at: iso(stopped.at) },
-    tiers: spends.map((spend, index) => ({
-      tier: spend.tier,
-      currency: spend.currency === "" ? null : spend.currency,
-      day: spend.day,
-      month: spend.month,
-      spent_today: spend.today.spent / MICROS,
-      reserved_today: spend.today.reserved / MICROS,
+    ...viewSwitch(spend),
+    tiers: spends.map(({ tier, currency, day, month, today, thisMonth, halted }, index) => ({
+      tier,
+      currency: currency === "" ? null : currency,
+      day,
+      month,
+      spent_today: today.spent / MICROS,
+      reserved_today: today.reserved / MICROS,
       per_day: money(tiers[index]?.budget.dayMicros ?? null),
-      spent_this_month: spend.thisMonth.spent / MICROS,
-      reserved_this_month: spend.thisMonth.reserved / MICROS,
+      spent_this_month: thisMonth.spent / MICROS,
+      reserved_this_month: thisMonth.reserved / MICROS,
       per_month: money(tiers[index]?.budget.monthMicros ?? null),
-      halted: spend.halted === null ? null : { at: iso(spend.halted.at), why: spend.halted.why },
+      halted: halted === null ? null : { at: iso(halted.at), why: halted.why },
     })),
     open: reservations.map(({ id, tier, subject, state, micros, currency, at, why }) => ({
       id,
@@ -99,3 +100,19 @@ export async function spendState(desk: OverflowDesk, ledger: Ledger): Promise<Sp
     })),
   };
 }
+
+export const viewSwitch = ({ stopped }: SpendSwitch): Pick<SpendView, "stopped"> => ({
+  stopped: stopped === null ? null : { ...stopped, at: iso(stopped.at) },
+});
+
+export const viewApproval = (approval: Approval): ApprovalView => ({
+  tier: approval.tier,
+  job: approval.subject,
+  content_hash: approval.hash,
+  max_price: approval.maxMicros / MICROS,
+  currency: approval.currency,
+  by: approval.by,
+  at: iso(approval.at),
+  expires_at: iso(approval.expiresAt),
+  state: approval.state,
+});
