@@ -98,6 +98,12 @@ export function readId(value: unknown): string | undefined {
   return /^[\x21-\x7e]+$/.test(text) && !/^\.{1,2}$/.test(text) ? text : undefined;
 }
 
+/** The status that an error inside an answer names; undefined where it names none. */
+export function readErrorStatus(value: unknown): number | undefined {
+  const status = Number(value);
+  return Number.isInteger(status) && status >= 400 && status <= 599 ? status : undefined;
+}
+
 /** Words of the place, fit to be stored and shown; `otherwise` where there are none. */
 export function words(value: unknown, otherwise: string): string {
   if (typeof value !== "string" || value.trim() === "") return otherwise;

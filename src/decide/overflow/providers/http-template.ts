@@ -1,7 +1,6 @@
 import type { ProviderSettings, ProviderTemplate, TemplateStep } from "../../../contract/provider-settings.ts";
 import {
   get,
-  isMembers,
   isSuccess,
   judgeLookStatus,
   judgeSubmitStatus,
@@ -16,10 +15,8 @@ import {
 } from "./cloud-call.ts";
 import { valueAt } from "./json-pointer.ts";
 import { quote, readCharge } from "./price-quote.ts";
-import type { CancelOutcome, PollOutcome, PriceQuote, ProviderWork, SubmitOutcome } from "./provider-work.ts";
-import { readSeconds } from "./video-work.ts";
-
-const FREE: PriceQuote = { kind: "priced", micros: 0, currency: "" };
+import type { CancelOutcome, PollOutcome, ProviderWork, SubmitOutcome } from "./provider-work.ts";
+import { readAsked, readSeconds } from "./video-work.ts";
 
 /** Any place that takes work, is asked for it and hands it out over HTTP, as the configuration describes it. */
 export function httpTemplate(settings: ProviderSettings, template: ProviderTemplate): CloudProtocol {
@@ -44,15 +41,14 @@ const callOf = ({ method, path }: TemplateStep, taskId: string): CloudCall => ({
 });
 
 function plan({ model, price }: ProviderSettings, { submit }: ProviderTemplate, work: ProviderWork): CloudPlan {
-  if (!isMembers(work.body)) return { kind: "unfit", why: "the job's body is not a JSON object" };
-  const asked = work.body["overflow"] ?? work.body;
-  if (!isMembers(asked)) return { kind: "unfit", why: "the job's `overflow` is not a JSON object" };
+  const read = readAsked(work.body);
+  if (read.kind === "unfit") return read;
+  const { asked } = read;
   const headers: Record<string, string> = { "content-type": "application/json" };
   if (submit.idempotencyHeader !== null) headers[submit.idempotencyHeader] = work.idempotencyKey;
   const body = JSON.stringify(model === null ? asked : { ...asked, model });
   const call = { method: submit.method, path: submit.path, headers, body };
-  const seconds = readSeconds(asked["duration"]);
-  return { kind: "ok", call, quote: price === null ? FREE : quote(price, { seconds }) };
+  return { kind: "ok", call, quote: quote(price, { seconds: readSeconds(asked["duration"]) }) };
 }
 
 function readSubmission(template: ProviderTemplate, answer: CloudAnswer): SubmitOutcome {

@@ -16,12 +16,14 @@ import {
   type CloudPlan,
   type CloudProtocol,
 } from "./cloud-call.ts";
-import { quote } from "./price-quote.ts";
 import type { PollOutcome, ProviderWork, SubmitOutcome } from "./provider-work.ts";
-import { pick, readSeconds, readVideoWork } from "./video-work.ts";
+import { pick, readVideoWork, type VideoLengths } from "./video-work.ts";
 
-const DURATIONS: readonly number[] = [5, 10];
-const SECONDS_USUAL = 5;
+const LENGTHS: VideoLengths = {
+  usual: 5,
+  fits: (seconds) => seconds === 5 || seconds === 10,
+  words: "Kling makes videos of 5 or 10 seconds",
+};
 const OPTIONS = ["negative_prompt", "mode", "aspect_ratio", "cfg_scale", "image", "image_tail"];
 const UNDER: ReadonlySet<unknown> = new Set(["submitted", "processing"]);
 const TEXT = "/v1/videos/text2video";
@@ -52,13 +54,9 @@ function look(taskId: string): CloudCall {
 }
 
 function plan({ model, price }: ProviderSettings, work: ProviderWork): CloudPlan {
-  const video = readVideoWork(work.body);
+  const video = readVideoWork(work.body, price, LENGTHS);
   if (video.kind === "unfit") return video;
-  const { asked, prompt } = video;
-  const seconds = asked["duration"] === undefined ? SECONDS_USUAL : readSeconds(asked["duration"]);
-  if (seconds === undefined || !DURATIONS.includes(seconds))
-    return { kind: "unfit", why: `Kling makes videos of ${DURATIONS.join(" or ")} seconds` };
-  if (price === null) return { kind: "unfit", why: "the tier has no price" };
+  const { asked, prompt, seconds, quote } = video;
   const body = {
     ...pick(asked, OPTIONS),
     model_name: model ?? asked["model_name"] ?? asked["model"],
@@ -67,7 +65,7 @@ function plan({ model, price }: ProviderSettings, work: ProviderWork): CloudPlan
     external_task_id: work.idempotencyKey,
   };
   const path = typeof asked["image"] === "string" ? IMAGE : TEXT;
-  return { kind: "ok", call: postJson(path, body), quote: quote(price, { seconds }) };
+  return { kind: "ok", call: postJson(path, body), quote };
 }
 
 function readSubmission(answer: CloudAnswer, call: CloudCall): SubmitOutcome {

@@ -8,6 +8,7 @@ import {
   membersAt,
   NO_CANCELLATION,
   postJson,
+  readErrorStatus,
   readId,
   readMembers,
   words,
@@ -16,17 +17,18 @@ import {
   type CloudProtocol,
   type Members,
 } from "./cloud-call.ts";
-import { quote } from "./price-quote.ts";
 import type { PollOutcome, ProviderWork, SubmitOutcome } from "./provider-work.ts";
-import { pick, readSeconds, readVideoWork } from "./video-work.ts";
+import { pick, readVideoWork, type VideoLengths } from "./video-work.ts";
 
 // The second of MiniMax's two video APIs, for its newest model: a task's look names the video's address.
 
 /** Models that only this API has. */
 export const TASK_MODELS: ReadonlySet<string> = new Set(["MiniMax-H3"]);
-const SECONDS_MIN = 4;
-const SECONDS_MAX = 15;
-const SECONDS_USUAL = 6;
+const LENGTHS: VideoLengths = {
+  usual: 6,
+  fits: (seconds) => seconds >= 4 && seconds <= 15,
+  words: "MiniMax makes videos of 4 to 15 seconds",
+};
 const UNDER: ReadonlySet<unknown> = new Set(["queued", "running", "preparing", "processing", "submitted", "pending"]);
 
 export function minimaxTasks(settings: ProviderSettings): CloudProtocol {
@@ -41,13 +43,9 @@ export function minimaxTasks(settings: ProviderSettings): CloudProtocol {
 }
 
 function plan({ model, price }: ProviderSettings, work: ProviderWork): CloudPlan {
-  const video = readVideoWork(work.body);
+  const video = readVideoWork(work.body, price, LENGTHS);
   if (video.kind === "unfit") return video;
-  const { asked, prompt } = video;
-  const seconds = asked["duration"] === undefined ? SECONDS_USUAL : readSeconds(asked["duration"]);
-  if (seconds === undefined || seconds < SECONDS_MIN || seconds > SECONDS_MAX)
-    return { kind: "unfit", why: `MiniMax makes videos of ${SECONDS_MIN} to ${SECONDS_MAX} seconds` };
-  if (price === null) return { kind: "unfit", why: "the tier has no price" };
+  const { asked, prompt, seconds, quote } = video;
   const media = Array.isArray(asked["content"]) ? asked["content"].filter(isMedium) : [];
   const body = {
     ...pick(asked, ["resolution", "ratio"]),
@@ -55,7 +53,7 @@ function plan({ model, price }: ProviderSettings, work: ProviderWork): CloudPlan
     content: [{ type: "text", text: prompt }, ...media],
     duration: seconds,
   };
-  return { kind: "ok", call: postJson("/v2/video_generation", body), quote: quote(price, { seconds }) };
+  return { kind: "ok", call: postJson("/v2/video_generation", body), quote };
 }
 
 const isMedium = (item: unknown): boolean => isMembers(item) && item["type"] !== "text";
@@ -99,9 +97,5 @@ function errorOf(
 ): { readonly said: string; readonly status: number | undefined } | undefined {
   const error = members?.["error"];
   if (!isMembers(error)) return undefined;
-  const status = Number(error["http_code"]);
-  return {
-    said: words(error["message"], "no words"),
-    status: Number.isInteger(status) && status >= 400 && status <= 599 ? status : undefined,
-  };
+  return { said: words(error["message"], "no words"), status: readErrorStatus(error["http_code"]) };
 }

@@ -17,14 +17,16 @@ import {
   type Members,
   type ResultPlace,
 } from "./cloud-call.ts";
-import { quote } from "./price-quote.ts";
 import type { PollOutcome, ProviderWork, RefusalReason, SubmitOutcome } from "./provider-work.ts";
-import { pick, readSeconds, readVideoWork } from "./video-work.ts";
+import { pick, readVideoWork, type VideoLengths } from "./video-work.ts";
 
 // The first of MiniMax's two video APIs, whose results are files. An error comes with status 200 and a code inside.
 
-const DURATIONS: readonly number[] = [6, 10];
-const SECONDS_USUAL = 6;
+const LENGTHS: VideoLengths = {
+  usual: 6,
+  fits: (seconds) => seconds === 6 || seconds === 10,
+  words: "MiniMax makes videos of 6 or 10 seconds",
+};
 const OPTIONS = [
   "resolution",
   "prompt_optimizer",
@@ -59,16 +61,11 @@ export function minimaxFiles(settings: ProviderSettings): CloudProtocol {
 }
 
 function plan({ model, price }: ProviderSettings, work: ProviderWork): CloudPlan {
-  const video = readVideoWork(work.body);
+  const video = readVideoWork(work.body, price, LENGTHS);
   if (video.kind === "unfit") return video;
-  const { asked, prompt } = video;
-  // The seconds are sent even where the job leaves them open: what is paid for must be what was reserved.
-  const seconds = asked["duration"] === undefined ? SECONDS_USUAL : readSeconds(asked["duration"]);
-  if (seconds === undefined || !DURATIONS.includes(seconds))
-    return { kind: "unfit", why: `MiniMax makes videos of ${DURATIONS.join(" or ")} seconds` };
-  if (price === null) return { kind: "unfit", why: "the tier has no price" };
+  const { asked, prompt, seconds, quote } = video;
   const body = { ...pick(asked, OPTIONS), model: model ?? asked["model"], prompt, duration: seconds };
-  return { kind: "ok", call: postJson("/v1/video_generation", body), quote: quote(price, { seconds }) };
+  return { kind: "ok", call: postJson("/v1/video_generation", body), quote };
 }
 
 function readSubmission(answer: CloudAnswer): SubmitOutcome {

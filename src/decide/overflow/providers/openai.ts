@@ -7,6 +7,7 @@ import {
   membersAt,
   NO_CANCELLATION,
   postJson,
+  readErrorStatus,
   readMembers,
   words,
   type CloudAnswer,
@@ -15,13 +16,12 @@ import {
   type Members,
 } from "./cloud-call.ts";
 import { costOf, quote } from "./price-quote.ts";
-import type { PriceQuote, ProviderWork, SubmitOutcome } from "./provider-work.ts";
+import type { ProviderWork, SubmitOutcome } from "./provider-work.ts";
 
 /** Of a chat template around a prompt, per message and in all: tokens that stand in no byte of the body. */
 const TEMPLATE_TOKENS = 64;
 /** A whole answer of any of the API's routes has one of these. */
 const RESULTS = ["choices", "data", "output", "results", "content", "text"];
-const FREE: PriceQuote = { kind: "priced", micros: 0, currency: "" };
 
 /** Any service with OpenAI's API, another site's gateway included. The whole answer is the result, so nothing is left to ask for. */
 export function openai(settings: ProviderSettings): CloudProtocol {
@@ -40,11 +40,7 @@ function plan({ model, price }: ProviderSettings, work: ProviderWork): CloudPlan
   const { stream: _stream, stream_options: _options, ...asked } = work.body;
   const body = model === null ? asked : { ...asked, model };
   const call = postJson(work.path, body, { "idempotency-key": work.idempotencyKey });
-  return {
-    kind: "ok",
-    call,
-    quote: price === null ? FREE : quote(price, { tokens: tokensAtMost(asked, call.body ?? "") }),
-  };
+  return { kind: "ok", call, quote: quote(price, { tokens: tokensAtMost(asked, call.body ?? "") }) };
 }
 
 /** No token is shorter than a byte. Undefined where the answer's length is left open, as nobody can say what that costs. */
@@ -71,11 +67,11 @@ function readSubmission(price: ProviderPrice | null, answer: CloudAnswer): Submi
     return judgeSubmitStatus(answer, error?.said ?? "no words");
   }
   if (error !== undefined) {
-    const status = Number(error.code);
+    const status = readErrorStatus(error.code);
     // An error with status 200 names the status that it would have had, or nobody knows what was done.
-    return Number.isInteger(status) && status >= 400 && status <= 599
-      ? judgeSubmitStatus({ ...answer, status }, error.said)
-      : { kind: "unknown", why: `the service answered with an error: ${error.said}` };
+    return status === undefined
+      ? { kind: "unknown", why: `the service answered with an error: ${error.said}` }
+      : judgeSubmitStatus({ ...answer, status }, error.said);
   }
   if (members === undefined || !RESULTS.some((name) => members[name] !== undefined))
     return { kind: "unknown", why: "the service answered with what holds no result" };

@@ -9,10 +9,15 @@ export interface Amounts {
   readonly tokens?: number | undefined;
 }
 
+const FREE: PriceQuote = { kind: "priced", micros: 0, currency: "" };
 const UNIT_WORDS = { second: "how many seconds", "1kTokens": "how many tokens at most" } as const;
 
-/** What work costs at most. Rounded up to a whole millionth, so that what is reserved is never too little. */
-export function quote(price: ProviderPrice, amounts: Amounts): PriceQuote {
+/**
+ * What work costs at most; nothing where the place has no price. Rounded up to a whole millionth, so that what is reserved is never too
+ * little.
+ */
+export function quote(price: ProviderPrice | null, amounts: Amounts): PriceQuote {
+  if (price === null) return FREE;
   const { unit, currency } = price;
   if (unit === "call") return { kind: "priced", micros: price.micros, currency };
   const amount = unit === "second" ? amounts.seconds : amounts.tokens;
