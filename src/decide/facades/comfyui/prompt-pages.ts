@@ -1,4 +1,5 @@
 import { isJsonObject, type JsonObject } from "../../http/token-usage.ts";
+import { words } from "../../http/words.ts";
 import { parseJsonObject } from "../../engines/readings.ts";
 
 /** A file that a workflow wrote, by what `/view` wants to know of it. */
@@ -29,7 +30,6 @@ export type QueueReading =
 
 /** Of a workflow's files that are handed over. */
 export const OUTPUT_FILES_MAX = 64;
-const WORDS_CHARS_MAX = 300;
 
 /** Undefined: the page can't be read, which says nothing of the prompt. */
 export function readHistory(body: string, promptId: string): HistoryReading | undefined {
@@ -54,21 +54,13 @@ function readFailure(messages: unknown): HistoryReading {
   };
   if (find("execution_interrupted") !== undefined) return { kind: "interrupted" };
   const error = find("execution_error") ?? {};
-  const said = wordsOf(error["exception_message"]);
-  const node = wordsOf(error["node_type"]);
-  const type = wordsOf(error["exception_type"]);
+  const said = words(error["exception_message"], "");
+  const node = words(error["node_type"], "");
+  const type = words(error["exception_type"], "");
   // A full card may be empty in the next minute; what else a node throws it throws again.
   const again = /out ?of ?memory/i.test(`${type} ${said}`);
   return { kind: "failed", why: `${node === "" ? "a node" : `the node ${node}`} failed: ${said || "no words"}`, again };
 }
-
-const wordsOf = (value: unknown): string =>
-  typeof value === "string"
-    ? value
-        .replace(/\p{C}+/gu, " ")
-        .trim()
-        .slice(0, WORDS_CHARS_MAX)
-    : "";
 
 /** In the order of the nodes. What a workflow keeps counts before its previews, which are there for looking at. */
 function filesOf(outputs: JsonObject): readonly OutputFile[] {

@@ -1,3 +1,4 @@
+import { isJsonObject, type JsonObject } from "../../http/token-usage.ts";
 import type { CancelOutcome, PollOutcome, PriceQuote, ProviderWork, SubmitOutcome } from "./provider-work.ts";
 
 /** A request as it goes to a place; what authorises it is added by who sends it. */
@@ -50,7 +51,6 @@ export interface CloudProtocol {
 }
 
 export const TASK_ID_CHARS_MAX = 512;
-const WORDS_CHARS_MAX = 300;
 
 export const postJson = (path: string, body: unknown, headers: Readonly<Record<string, string>> = {}): CloudCall => ({
   method: "POST",
@@ -61,25 +61,20 @@ export const postJson = (path: string, body: unknown, headers: Readonly<Record<s
 
 export const get = (path: string): CloudCall => ({ method: "GET", path, headers: {}, body: null });
 
-export type Members = Readonly<Record<string, unknown>>;
-
-export const isMembers = (value: unknown): value is Members =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
-
 /** The object at a member; an empty one where there is none. */
-export const membersAt = (value: unknown, name: string): Members => {
-  const found = isMembers(value) ? value[name] : undefined;
-  return isMembers(found) ? found : {};
+export const membersAt = (value: unknown, name: string): JsonObject => {
+  const found = isJsonObject(value) ? value[name] : undefined;
+  return isJsonObject(found) ? found : {};
 };
 
 /**
  * The JSON object of an answer; undefined where it is none. Whole numbers beyond what a double holds come as their digits: ids of
  * 64 bits stand there as numbers.
  */
-export function readMembers(answer: CloudAnswer): Members | undefined {
+export function readMembers(answer: CloudAnswer): JsonObject | undefined {
   try {
     const value: unknown = JSON.parse(answer.body.toString("utf8"), keepDigits);
-    return isMembers(value) ? value : undefined;
+    return isJsonObject(value) ? value : undefined;
   } catch {
     return undefined;
   }
@@ -102,16 +97,6 @@ export function readId(value: unknown): string | undefined {
 export function readErrorStatus(value: unknown): number | undefined {
   const status = Number(value);
   return Number.isInteger(status) && status >= 400 && status <= 599 ? status : undefined;
-}
-
-/** Words of the place, fit to be stored and shown; `otherwise` where there are none. */
-export function words(value: unknown, otherwise: string): string {
-  if (typeof value !== "string" || value.trim() === "") return otherwise;
-  // Control characters would write into a terminal.
-  return value
-    .replace(/\p{C}+/gu, " ")
-    .trim()
-    .slice(0, WORDS_CHARS_MAX);
 }
 
 /** By its status alone, what an answer other than 2xx says of a submission. `said`: the place's own words. */

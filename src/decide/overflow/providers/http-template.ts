@@ -1,4 +1,6 @@
 import type { ProviderSettings, ProviderTemplate, TemplateStep } from "../../../contract/provider-settings.ts";
+import type { JsonObject } from "../../http/token-usage.ts";
+import { words } from "../../http/words.ts";
 import {
   get,
   isSuccess,
@@ -6,12 +8,10 @@ import {
   judgeSubmitStatus,
   readId,
   readMembers,
-  words,
   type CloudAnswer,
   type CloudCall,
   type CloudPlan,
   type CloudProtocol,
-  type Members,
 } from "./cloud-call.ts";
 import { valueAt } from "./json-pointer.ts";
 import { quote, readCharge } from "./price-quote.ts";
@@ -92,7 +92,7 @@ function readCancellation(answer: CloudAnswer): CancelOutcome {
   return { kind: "unknown", why: `the place answered ${answer.status}` };
 }
 
-function errorOf({ error }: ProviderTemplate, members: Members | undefined): string | undefined {
+function errorOf({ error }: ProviderTemplate, members: JsonObject | undefined): string | undefined {
   const found = error === null ? undefined : valueAt(members, error);
   if (found === undefined || found === null || found === false || found === "") return undefined;
   return words(found, "an error without words");

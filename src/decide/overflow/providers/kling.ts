@@ -1,7 +1,8 @@
 import type { ProviderSettings } from "../../../contract/provider-settings.ts";
+import { isJsonObject } from "../../http/token-usage.ts";
+import { words } from "../../http/words.ts";
 import {
   get,
-  isMembers,
   isSuccess,
   judgeLookStatus,
   judgeSubmitStatus,
@@ -10,7 +11,6 @@ import {
   postJson,
   readId,
   readMembers,
-  words,
   type CloudAnswer,
   type CloudCall,
   type CloudPlan,
@@ -110,7 +110,7 @@ function readLook(answer: CloudAnswer): PollOutcome {
   if (status !== "succeed") return { kind: "unavailable", why: "Kling tells no state of the task" };
   const { videos } = membersAt(data, "task_result");
   const first: unknown = Array.isArray(videos) ? videos[0] : undefined;
-  const url = isMembers(first) ? first["url"] : undefined;
+  const url = isJsonObject(first) ? first["url"] : undefined;
   if (typeof url === "string" && url !== "") return { kind: "succeeded", result: url };
   return { kind: "unavailable", why: "Kling says that it succeeded and names no video" };
 }

@@ -1,7 +1,8 @@
 import type { ProviderSettings } from "../../../contract/provider-settings.ts";
+import { isJsonObject, type JsonObject } from "../../http/token-usage.ts";
+import { words } from "../../http/words.ts";
 import {
   get,
-  isMembers,
   isSuccess,
   judgeLookStatus,
   judgeSubmitStatus,
@@ -11,11 +12,9 @@ import {
   readErrorStatus,
   readId,
   readMembers,
-  words,
   type CloudAnswer,
   type CloudPlan,
   type CloudProtocol,
-  type Members,
 } from "./cloud-call.ts";
 import type { PollOutcome, ProviderWork, SubmitOutcome } from "./provider-work.ts";
 import { pick, readVideoWork, type VideoLengths } from "./video-work.ts";
@@ -56,7 +55,7 @@ function plan({ model, price }: ProviderSettings, work: ProviderWork): CloudPlan
   return { kind: "ok", call: postJson("/v2/video_generation", body), quote };
 }
 
-const isMedium = (item: unknown): boolean => isMembers(item) && item["type"] !== "text";
+const isMedium = (item: unknown): boolean => isJsonObject(item) && item["type"] !== "text";
 
 function readSubmission(answer: CloudAnswer): SubmitOutcome {
   const members = readMembers(answer);
@@ -93,9 +92,9 @@ function readLook(answer: CloudAnswer): PollOutcome {
 }
 
 function errorOf(
-  members: Members | undefined,
+  members: JsonObject | undefined,
 ): { readonly said: string; readonly status: number | undefined } | undefined {
   const error = members?.["error"];
-  if (!isMembers(error)) return undefined;
+  if (!isJsonObject(error)) return undefined;
   return { said: words(error["message"], "no words"), status: readErrorStatus(error["http_code"]) };
 }

@@ -1,4 +1,6 @@
 import type { ProviderSettings } from "../../../contract/provider-settings.ts";
+import type { JsonObject } from "../../http/token-usage.ts";
+import { words } from "../../http/words.ts";
 import {
   get,
   isSuccess,
@@ -10,11 +12,9 @@ import {
   postJson,
   readId,
   readMembers,
-  words,
   type CloudAnswer,
   type CloudPlan,
   type CloudProtocol,
-  type Members,
   type ResultPlace,
 } from "./cloud-call.ts";
 import type { PollOutcome, ProviderWork, RefusalReason, SubmitOutcome } from "./provider-work.ts";
@@ -112,7 +112,7 @@ function readPlace(answer: CloudAnswer): ResultPlace {
   return { kind: "unavailable", why: `MiniMax names no place of the file: ${said}` };
 }
 
-function baseOf(members: Members | undefined): { readonly code: unknown; readonly said: string } {
+function baseOf(members: JsonObject | undefined): { readonly code: unknown; readonly said: string } {
   const base = membersAt(members, "base_resp");
   return { code: base["status_code"], said: words(base["status_msg"], "no words") };
 }

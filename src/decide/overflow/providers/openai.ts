@@ -1,7 +1,8 @@
 import type { ProviderPrice, ProviderSettings } from "../../../contract/provider-settings.ts";
+import { isJsonObject, type JsonObject } from "../../http/token-usage.ts";
+import { words } from "../../http/words.ts";
 import {
   get,
-  isMembers,
   isSuccess,
   judgeSubmitStatus,
   membersAt,
@@ -9,11 +10,9 @@ import {
   postJson,
   readErrorStatus,
   readMembers,
-  words,
   type CloudAnswer,
   type CloudPlan,
   type CloudProtocol,
-  type Members,
 } from "./cloud-call.ts";
 import { costOf, quote } from "./price-quote.ts";
 import type { ProviderWork, SubmitOutcome } from "./provider-work.ts";
@@ -36,7 +35,7 @@ export function openai(settings: ProviderSettings): CloudProtocol {
 }
 
 function plan({ model, price }: ProviderSettings, work: ProviderWork): CloudPlan {
-  if (!isMembers(work.body)) return { kind: "unfit", why: "the job's body is not a JSON object" };
+  if (!isJsonObject(work.body)) return { kind: "unfit", why: "the job's body is not a JSON object" };
   const { stream: _stream, stream_options: _options, ...asked } = work.body;
   const body = model === null ? asked : { ...asked, model };
   const call = postJson(work.path, body, { "idempotency-key": work.idempotencyKey });
@@ -44,7 +43,7 @@ function plan({ model, price }: ProviderSettings, work: ProviderWork): CloudPlan
 }
 
 /** No token is shorter than a byte. Undefined where the answer's length is left open, as nobody can say what that costs. */
-function tokensAtMost(asked: Members, body: string): number | undefined {
+function tokensAtMost(asked: JsonObject, body: string): number | undefined {
   const answer = asked["max_completion_tokens"] ?? asked["max_tokens"] ?? asked["max_output_tokens"];
   const choices = asked["n"] ?? 1;
   const embeds = asked["input"] !== undefined && asked["messages"] === undefined && answer === undefined;
@@ -86,10 +85,10 @@ function chargeOf(price: ProviderPrice | null, tokens: unknown): number | undefi
   return price.unit === "1kTokens" && typeof tokens === "number" ? costOf(price, tokens) : undefined;
 }
 
-function errorOf(members: Members | undefined): { readonly said: string; readonly code: string } | undefined {
+function errorOf(members: JsonObject | undefined): { readonly said: string; readonly code: string } | undefined {
   const error = members?.["error"];
   if (error === undefined || error === null) return undefined;
-  const { message, code, type } = isMembers(error) ? error : { message: error, code: "", type: "" };
+  const { message, code, type } = isJsonObject(error) ? error : { message: error, code: "", type: "" };
   const name = code ?? type;
   return {
     said: words(message, "no words"),

@@ -1,5 +1,6 @@
 import type { ProviderPrice } from "../../../contract/provider-settings.ts";
-import { isMembers, type CloudPlan, type Members } from "./cloud-call.ts";
+import { isJsonObject, type JsonObject } from "../../http/token-usage.ts";
+import { type CloudPlan } from "./cloud-call.ts";
 import { quote } from "./price-quote.ts";
 import type { PriceQuote } from "./provider-work.ts";
 
@@ -17,7 +18,7 @@ export interface VideoLengths {
 export type VideoWork =
   | {
       readonly kind: "ok";
-      readonly asked: Members;
+      readonly asked: JsonObject;
       readonly prompt: string;
       readonly seconds: number;
       readonly quote: PriceQuote;
@@ -45,10 +46,10 @@ export function readVideoWork(body: unknown, price: ProviderPrice | null, length
 }
 
 /** The part of a job's body that is for a place elsewhere. */
-export function readAsked(body: unknown): { readonly kind: "ok"; readonly asked: Members } | Unfit {
-  if (!isMembers(body)) return unfit("the job's body is not a JSON object");
+export function readAsked(body: unknown): { readonly kind: "ok"; readonly asked: JsonObject } | Unfit {
+  if (!isJsonObject(body)) return unfit("the job's body is not a JSON object");
   const asked = body["overflow"] ?? body;
-  return isMembers(asked) ? { kind: "ok", asked } : unfit("the job's `overflow` is not a JSON object");
+  return isJsonObject(asked) ? { kind: "ok", asked } : unfit("the job's `overflow` is not a JSON object");
 }
 
 const unfit = (why: string): Unfit => ({ kind: "unfit", why });
@@ -62,5 +63,5 @@ export function readSeconds(value: unknown): number | undefined {
 }
 
 /** The named members that are there. */
-export const pick = (asked: Members, names: readonly string[]): Record<string, unknown> =>
+export const pick = (asked: JsonObject, names: readonly string[]): Record<string, unknown> =>
   Object.fromEntries(names.filter((name) => asked[name] !== undefined).map((name) => [name, asked[name]]));
