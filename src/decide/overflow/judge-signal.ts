@@ -28,6 +28,8 @@ export interface SignalReading {
 
 const WHY_CHARS_MAX = 200;
 const ITEMS_MAX = 100_000;
+const OF_CARD = { ofCard: true, reachable: true } as const;
+const OF_QUEUE = { ofCard: false, reachable: null } as const;
 
 export function judgeSignal(settings: SignalSettings, input: SignalInput): SignalReading {
   switch (settings.kind) {
@@ -38,23 +40,22 @@ export function judgeSignal(settings: SignalSettings, input: SignalInput): Signa
     case "semaphore":
       return judgeSemaphore(settings, input);
     case "queue_depth": {
-      const { depth } = input;
-      if (depth === null) return broken(settings.kind, settings.min, null, "the length of the queue is not known");
-      return told(settings.kind, null, depth, settings.min, depth >= settings.min, "queue", "");
+      const { kind, min: threshold } = settings;
+      const { depth: value } = input;
+      if (value === null) return broken(kind, threshold, null, "the length of the queue is not known");
+      const busy = value >= threshold;
+      return told(OF_QUEUE, kind, busy, {
+        value,
+        threshold,
+        reason: `queue ${value} ${busy ? "≥" : "<"} ${threshold}`,
+      });
     }
     case "queue_time_p90_s": {
+      const { kind, above: threshold } = settings;
       const value = input.queueP90S ?? 0;
-      const busy = value > settings.above;
-      const reason = `queue time p90 ${value.toFixed(1)} s ${busy ? ">" : "≤"} ${settings.above.toFixed(1)} s`;
-      return {
-        kind: settings.kind,
-        state: busy ? "busy" : "not_busy",
-        reachable: null,
-        value,
-        threshold: settings.above,
-        reason,
-        ofCard: false,
-      };
+      const busy = value > threshold;
+      const reason = `queue time p90 ${value.toFixed(1)} s ${busy ? ">" : "≤"} ${threshold.toFixed(1)} s`;
+      return told(OF_QUEUE, kind, busy, { value, threshold, reason });
     }
     default:
       return assertNever(settings, "signal");
@@ -71,7 +72,9 @@ function judgeVram(settings: Extract<SignalSettings, { kind: "comfyui_vram" }>, 
   if (!isCount(total) || !isCount(free) || total === 0 || free > total)
     return broken(kind, busyPercent, true, "devices[0].vram_total and vram_free are no sizes");
   const used = Math.round((1 - free / total) * 100_000) / 1_000;
-  return told(kind, true, used, busyPercent, used >= busyPercent, "vram", "%");
+  const busy = used >= busyPercent;
+  const reason = `vram ${percent(used)} ${busy ? "≥" : "<"} ${percent(busyPercent)}`;
+  return told(OF_CARD, kind, busy, { value: used, threshold: busyPercent, reason });
 }
 
 function judgeBacklog(
@@ -88,8 +91,7 @@ function judgeBacklog(
   const hot = utilization >= busyPercent;
   const backlog = pending.length >= pendingMin;
   const reason = `util ${percent(utilization)} ${hot ? "≥" : "<"} ${percent(busyPercent)} with pending ${pending.length} ${backlog ? "≥" : "<"} ${pendingMin}`;
-  const state = hot && backlog ? "busy" : "not_busy";
-  return { kind, state, reachable: true, value: utilization, threshold: busyPercent, reason, ofCard: true };
+  return told(OF_CARD, kind, hot && backlog, { value: utilization, threshold: busyPercent, reason });
 }
 
 /** True or false, or how many jobs the card holds. */
@@ -104,29 +106,15 @@ function judgeSemaphore(
     return broken(kind, 1, true, `${busyField} is neither true or false nor a number of jobs`);
   const value = Number(field);
   const reason = value === 0 ? `${busyField}: the card holds no job` : `${busyField}: the card holds ${value} ≥ 1 job`;
-  return { kind, state: value > 0 ? "busy" : "not_busy", reachable: true, value, threshold: 1, reason, ofCard: true };
+  return told(OF_CARD, kind, value > 0, { value, threshold: 1, reason });
 }
 
-function told(
+const told = (
+  of: Pick<SignalReading, "ofCard" | "reachable">,
   kind: SignalKind,
-  reachable: boolean | null,
-  value: number,
-  threshold: number,
   busy: boolean,
-  what: string,
-  unit: "%" | "",
-): SignalReading {
-  const shown = (number: number): string => (unit === "%" ? percent(number) : String(number));
-  return {
-    kind,
-    state: busy ? "busy" : "not_busy",
-    reachable,
-    value,
-    threshold,
-    reason: `${what} ${shown(value)} ${busy ? "≥" : "<"} ${shown(threshold)}`,
-    ofCard: unit === "%",
-  };
-}
+  said: Pick<SignalReading, "value" | "threshold" | "reason">,
+): SignalReading => ({ kind, state: busy ? "busy" : "not_busy", ...said, ...of });
 
 const broken = (kind: SignalKind, threshold: number | null, reachable: boolean | null, why: string): SignalReading => ({
   kind,

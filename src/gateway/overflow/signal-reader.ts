@@ -1,4 +1,4 @@
-import type { OverflowRules, SignalSettings } from "../../contract/overflow-settings.ts";
+import type { OverflowRules } from "../../contract/overflow-settings.ts";
 import { parseEndpointUrl } from "../../contract/resolve-config.ts";
 import { judgeSignal, type SignalInput, type SignalReading } from "../../decide/overflow/judge-signal.ts";
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
@@ -49,9 +49,9 @@ export class SignalReader {
       signals.map(async (signal) =>
         judgeSignal(signal, {
           page: "url" in signal ? await this.#page(signal.url, signalTimeoutMs) : NO_PAGE,
-          utilization: utilizationFor(signal, this.#deps),
+          utilization: signal.kind === "gpu_util_with_backlog" ? this.#deps.utilization(signal.gpu) : null,
           depth,
-          queueP90S: this.#deps.queueP90S(),
+          queueP90S: signal.kind === "queue_time_p90_s" ? this.#deps.queueP90S() : null,
         }),
       ),
     );
@@ -82,6 +82,3 @@ export class SignalReader {
     }
   }
 }
-
-const utilizationFor = (signal: SignalSettings, deps: SignalReaderDeps): number | null =>
-  signal.kind === "gpu_util_with_backlog" ? deps.utilization(signal.gpu) : null;
