@@ -119,10 +119,11 @@ export class PromptExchange implements UpstreamExchange {
     const found = await this.#find();
     if (this.#over) return;
     if (found.kind === "failed") return this.#fail(found.failure, found.message);
-    const nodes = workflow.nodes;
+    const { nodes } = workflow;
     if (found.kind === "found") return this.#follow(found.place, nodes);
-    const again = prepareWorkflow(this.#ask.request.body, found.promptId);
-    const place = again.kind === "ok" ? await this.#submit(again, found.promptId) : null;
+    const { promptId } = found;
+    const ready = promptId === first ? workflow : prepareWorkflow(this.#ask.request.body, promptId);
+    const place = ready.kind === "ok" ? await this.#submit(ready, promptId) : null;
     if (place !== null && !this.#over) await this.#follow(place, nodes);
   }
 
@@ -135,7 +136,7 @@ export class PromptExchange implements UpstreamExchange {
     | { readonly kind: "failed"; readonly failure: UpstreamFailure; readonly message: string }
   > {
     const { name, endpoints } = this.#ask;
-    const queue = await this.#queuePage(this.#site);
+    const queue = await this.#queuePage();
     if (queue.kind === "failed") return queue;
     let fresh = promptIdOf(name);
     for (let again = 1; again <= AGAIN_MAX; again += 1) {
@@ -155,14 +156,12 @@ export class PromptExchange implements UpstreamExchange {
     return { kind: "fresh", promptId: fresh };
   }
 
-  async #queuePage(
-    site: ComfySite,
-  ): Promise<
+  async #queuePage(): Promise<
     | { readonly kind: "page"; readonly text: string }
     | { readonly kind: "failed"; readonly failure: UpstreamFailure; readonly message: string }
   > {
     const ask = { method: "GET", path: "/queue", bytesMax: PAGE_BYTES_MAX, timeoutMs: SUBMIT_MS_MAX } as const;
-    const reply = await site.ask(ask, this.#gone.signal);
+    const reply = await this.#site.ask(ask, this.#gone.signal);
     if (reply.kind === "answer" && reply.head.status === 200)
       return { kind: "page", text: Buffer.concat(reply.chunks).toString("utf8") };
     const why = reply.kind === "answer" ? `ComfyUI's queue answers ${reply.head.status}` : reply.message;
