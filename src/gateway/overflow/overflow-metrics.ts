@@ -18,7 +18,7 @@ export interface OverflowMetrics {
   collect(figures: () => OverflowFigures): void;
 }
 
-const STATES = { busy: 1, not_busy: 0, broken: undefined } as const;
+const BUSY = { busy: 1, not_busy: 0, broken: undefined } as const;
 
 export function createOverflowMetrics(registry: Registry): OverflowMetrics {
   const counter = ({ name, help, labels }: MetricDefinition): CounterFamily => registry.counter(name, help, labels);
@@ -34,16 +34,14 @@ export function createOverflowMetrics(registry: Registry): OverflowMetrics {
     refused: (tier, lack) => refusals.labels(tier, lack).inc(),
     submitted: (tier, outcome) => submissions.labels(tier, outcome).inc(),
     collect(figures) {
-      busy.collectWith((set) => {
-        for (const [upstream, readings] of figures().cards)
-          for (const [index, { kind, state }] of readings.entries())
-            set([upstream, `${index + 1}`, kind], STATES[state]);
-      });
-      broken.collectWith((set) => {
-        for (const [upstream, readings] of figures().cards)
-          for (const [index, { kind, state }] of readings.entries())
-            set([upstream, `${index + 1}`, kind], Number(state === "broken"));
-      });
+      const ofSignals = (family: GaugeFamily, value: (state: SignalReading["state"]) => number | undefined): void =>
+        family.collectWith((set) => {
+          for (const [upstream, readings] of figures().cards)
+            for (const [index, { kind, state }] of readings.entries())
+              set([upstream, `${index + 1}`, kind], value(state));
+        });
+      ofSignals(busy, (state) => BUSY[state]);
+      ofSignals(broken, (state) => Number(state === "broken"));
       inFlight.collectWith((set) => {
         for (const [tier, count] of figures().tiers) set([tier], count);
       });
