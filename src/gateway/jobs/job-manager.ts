@@ -194,9 +194,8 @@ export class JobManager {
   #lookAtCards(sweeps: boolean): void {
     const { desk } = this.#deps.overflow;
     if (!sweeps || desk.policies.length === 0) return;
-    const before = JSON.stringify(desk.policies.map(({ upstream }) => desk.room(upstream)));
-    void desk.refresh().then(() => {
-      if (JSON.stringify(desk.policies.map(({ upstream }) => desk.room(upstream))) !== before) this.#lookSoon(0);
+    void desk.refresh().then((changed) => {
+      if (changed) this.#lookSoon(0);
     });
   }
 

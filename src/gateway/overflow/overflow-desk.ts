@@ -148,16 +148,20 @@ export class OverflowDesk {
     return this.#rooms.get(upstreamId) ?? { spare: 0, held: false };
   }
 
-  /** Looks at the cards, so that `room` is told anew. Resolves when all are known; never rejects. */
-  async refresh(): Promise<void> {
-    await Promise.all(
+  /** Looks at the cards, so that `room` is told anew. Resolves when all are known: whether any room is another one; never rejects. */
+  async refresh(): Promise<boolean> {
+    const changes = await Promise.all(
       this.policies.map(async (policy) => {
         const { view } = await this.look(policy, false);
+        const before = this.room(policy.upstream);
         // The rules may have been changed meanwhile.
-        if (this.#policies.get(policy.upstream) === policy)
-          this.#rooms.set(policy.upstream, this.#roomOf(policy, view));
+        if (this.#policies.get(policy.upstream) !== policy) return false;
+        const room = this.#roomOf(policy, view);
+        this.#rooms.set(policy.upstream, room);
+        return before?.spare !== room.spare || before.held !== room.held;
       }),
     );
+    return changes.includes(true);
   }
 
   #roomOf(policy: OverflowPolicy, view: OverflowView): OverflowRoom {
