@@ -1,5 +1,7 @@
 import { parentPort, workerData } from "node:worker_threads";
 import type { DocCommit } from "../overflow/doc-store.ts";
+import { messageOf } from "../../kernel/errors.ts";
+import type { ThreadReply } from "../../kernel/thread-calls.ts";
 import { DocTables } from "./doc-tables.ts";
 
 export type DocRequest =
@@ -7,10 +9,6 @@ export type DocRequest =
   | { readonly kind: "commit"; readonly call: number; readonly commit: DocCommit; readonly now: number }
   | { readonly kind: "open"; readonly call: number; readonly of: string }
   | { readonly kind: "close"; readonly call: number };
-
-export type DocReply =
-  | { readonly kind: "done"; readonly call: number; readonly value: unknown }
-  | { readonly kind: "failed"; readonly call: number; readonly why: string };
 
 /** The thread that owns the ledger's file: what waits for the disk there holds up nobody's stream. */
 const port = parentPort;
@@ -34,11 +32,11 @@ function answer(request: DocRequest): unknown {
 }
 
 port.on("message", (request: DocRequest) => {
-  let reply: DocReply;
+  let reply: ThreadReply;
   try {
     reply = { kind: "done", call: request.call, value: answer(request) };
   } catch (error) {
-    reply = { kind: "failed", call: request.call, why: error instanceof Error ? error.message : String(error) };
+    reply = { kind: "failed", call: request.call, why: messageOf(error) };
   }
   port.postMessage(reply);
   if (request.kind === "close") port.close();

@@ -15,10 +15,6 @@ export type JobRequest =
   | { readonly kind: "open"; readonly call: number; readonly now: number }
   | { readonly kind: "close"; readonly call: number };
 
-export type JobReply =
-  | { readonly kind: "done"; readonly call: number; readonly value: unknown }
-  | { readonly kind: "failed"; readonly call: number; readonly why: string };
-
 /** Memory of its own this large changes hands between threads instead of being copied, which would hold up the event loop. */
 const GIVEN_BYTES_MIN = 256 * 1024;
 

@@ -1,5 +1,6 @@
 import { parentPort, workerData } from "node:worker_threads";
-import { buffersToGive, type JobReply, type JobRequest, type JobWorkerData } from "./job-messages.ts";
+import type { ThreadReply } from "../../kernel/thread-calls.ts";
+import { buffersToGive, type JobRequest, type JobWorkerData } from "./job-messages.ts";
 import { JobTables } from "./job-tables.ts";
 
 /** The thread that owns the database of jobs: what takes time there holds up nobody's stream. */
@@ -27,7 +28,7 @@ function answer(request: JobRequest): unknown {
 }
 
 port.on("message", (request: JobRequest) => {
-  let reply: JobReply;
+  let reply: ThreadReply;
   try {
     reply = { kind: "done", call: request.call, value: answer(request) };
   } catch (error) {

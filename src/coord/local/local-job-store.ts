@@ -1,10 +1,10 @@
-import type { Worker } from "node:worker_threads";
 import type { JobPart, JobRecord } from "../../contract/job.ts";
 import type { JobAsk } from "../../decide/jobs/new-job.ts";
 import type { ClaimWish } from "../../decide/jobs/plan-claims.ts";
 import type { JobEvent } from "../../decide/jobs/step-job.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { startThread } from "../../kernel/start-thread.ts";
+import { ThreadCalls } from "../../kernel/thread-calls.ts";
 import {
   type ChangeOutcome,
   type JobBlobs,
@@ -21,7 +21,6 @@ import {
   buffersToGive,
   type JobOperation,
   type JobOperations,
-  type JobReply,
   type JobRequest,
   type JobWorkerData,
 } from "./job-messages.ts";
@@ -33,14 +32,6 @@ export interface LocalJobStoreOptions {
 }
 
 const ANSWER_MS_MAX = 10_000;
-/** Calls under way at once; each holds its bytes until it is answered. */
-const CALLS_MAX = 2_000;
-
-interface Call {
-  readonly resolve: (value: never) => void;
-  readonly reject: (error: Error) => void;
-  readonly timer: { cancel(): void };
-}
 
 type Result<O extends JobOperation> = ReturnType<JobOperations[O]>;
 
@@ -69,26 +60,36 @@ class LocalJobStore implements JobStore {
   epoch: string | undefined;
   readonly #options: LocalJobStoreOptions;
   readonly #listeners = new Set<(id: string | null) => void>();
-  readonly #calls = new Map<number, Call>();
+  readonly #thread: ThreadCalls<JobRequest>;
   readonly #wallAtStart: number;
   readonly #monoAtStart: number;
-  #worker: Worker | undefined;
-  #count = 0;
-  #closed = false;
 
   constructor(options: LocalJobStoreOptions) {
     this.#options = options;
     this.#wallAtStart = options.clock.wall();
     this.#monoAtStart = options.clock.mono();
+    const { path, limits, clock } = options;
+    const workerData: JobWorkerData = { path, limits };
+    this.#thread = new ThreadCalls({
+      clock,
+      start: () => startThread("job-worker", import.meta.url, { name: "jobs", workerData }),
+      // After a thread that died the file is opened anew, ahead of what is asked of it.
+      onStart: () => {
+        if (this.epoch !== undefined) void this.open().catch(() => {});
+      },
+      answerMsMax: ANSWER_MS_MAX,
+      fault: unavailable,
+      closed: "it is closed",
+    });
   }
 
   async open(): Promise<void> {
-    this.epoch = await this.#ask<string>((call) => ({ kind: "open", call, now: this.#now() }));
+    this.epoch = await this.#thread.ask<string>((call) => ({ kind: "open", call, now: this.#now() }));
   }
 
   async submit(ask: JobAsk, blobs: JobBlobs): Promise<SubmitOutcome> {
     const args = [ask, [...blobs], this.#now()] as const;
-    const outcome = await this.#ask<SubmitOutcome>(
+    const outcome = await this.#thread.ask<SubmitOutcome>(
       (call) => ({ kind: "call", call, op: "submit", args }),
       buffersToGive([...blobs.values()]),
     );
@@ -162,17 +163,8 @@ class LocalJobStore implements JobStore {
     return { [Symbol.dispose]: () => this.#listeners.delete(listener) };
   }
 
-  async close(): Promise<void> {
-    if (this.#closed) return;
-    const worker = this.#worker;
-    try {
-      if (worker !== undefined) await this.#ask((call) => ({ kind: "close", call }));
-    } catch {
-      // What was answered is on disk; a thread that does not answer has nothing more to give.
-    }
-    this.#closed = true;
-    this.#worker = undefined;
-    await worker?.terminate();
+  close(): Promise<void> {
+    return this.#thread.close((call) => ({ kind: "close", call }));
   }
 
   #now(): number {
@@ -184,59 +176,7 @@ class LocalJobStore implements JobStore {
   }
 
   #call<O extends JobOperation>(op: O, ...args: Parameters<JobOperations[O]>): Promise<Result<O>> {
-    return this.#ask<Result<O>>((call) => ({ kind: "call", call, op, args }));
-  }
-
-  #ask<T>(request: (call: number) => JobRequest, give: readonly ArrayBuffer[] = []): Promise<T> {
-    return new Promise<T>((resolve, reject) => {
-      if (this.#closed) return reject(unavailable("it is closed"));
-      if (this.#calls.size >= CALLS_MAX) return reject(unavailable("too many calls wait for it"));
-      const call = (this.#count += 1);
-      const timer = this.#options.clock.after(ANSWER_MS_MAX, () =>
-        this.#end(call, (waiting) => waiting.reject(unavailable(`no answer within ${ANSWER_MS_MAX} ms`))),
-      );
-      this.#calls.set(call, { resolve, reject, timer });
-      try {
-        this.#ensureWorker().postMessage(request(call), give);
-      } catch (error) {
-        this.#end(call, (waiting) => waiting.reject(unavailable(error instanceof Error ? error.message : "no thread")));
-      }
-    });
-  }
-
-  #ensureWorker(): Worker {
-    if (this.#worker !== undefined) return this.#worker;
-    const { path, limits } = this.#options;
-    const workerData: JobWorkerData = { path, limits };
-    const worker = startThread("job-worker", import.meta.url, { name: "jobs", workerData });
-    worker.on("message", (reply: JobReply) => this.#onReply(reply));
-    worker.on("error", (error) => this.#onWorkerEnd(worker, error instanceof Error ? error.message : String(error)));
-    worker.on("exit", () => this.#onWorkerEnd(worker, "its thread ended"));
-    this.#worker = worker;
-    // After a thread that died the file is opened anew, ahead of what is asked of it.
-    if (this.epoch !== undefined) void this.open().catch(() => {});
-    return worker;
-  }
-
-  #onReply(reply: JobReply): void {
-    this.#end(reply.call, (waiting) => {
-      if (reply.kind === "done") waiting.resolve(reply.value as never);
-      else waiting.reject(unavailable(reply.why));
-    });
-  }
-
-  #onWorkerEnd(worker: Worker, why: string): void {
-    if (this.#worker !== worker) return;
-    this.#worker = undefined;
-    for (const call of [...this.#calls.keys()]) this.#end(call, (waiting) => waiting.reject(unavailable(why)));
-  }
-
-  #end(call: number, act: (waiting: Call) => void): void {
-    const waiting = this.#calls.get(call);
-    if (waiting === undefined) return;
-    this.#calls.delete(call);
-    waiting.timer.cancel();
-    act(waiting);
+    return this.#thread.ask<Result<O>>((call) => ({ kind: "call", call, op, args }));
   }
 }
 
