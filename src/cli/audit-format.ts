@@ -1,12 +1,13 @@
 import { AUDIT_FIELDS, type AuditGap, type AuditRecord } from "../contract/audit-event.ts";
 import { asEpoch, isoTime } from "../kernel/clock.ts";
+import { csvLine, type CsvCell } from "../kernel/csv.ts";
 import { escapeControls } from "../kernel/log.ts";
 
 /**
  * Audit events as text. Values come from clients and engines: control characters are escaped, so that none moves the
  * reader's cursor, and a spreadsheet is given no formula.
  */
-type Cell = string | number | boolean | null | undefined;
+type Cell = CsvCell;
 
 const CELL_CHARS_MAX = 40;
 
@@ -80,21 +81,10 @@ export class AuditTable {
 
 const CSV_FIELDS = ["seq", ...AUDIT_FIELDS] as const satisfies readonly (keyof AuditRecord)[];
 
-/** Unknown is an empty cell. Text that a spreadsheet would take for a formula gets an apostrophe before it. */
-function csvCell(value: Cell): string {
-  if (value === null || value === undefined) return "";
-  if (typeof value !== "string") return String(value);
-  const text = escapeControls(value).toWellFormed();
-  const safe = /^\s*[=+\-@]/.test(text) ? `'${text}` : text;
-  return /[",]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-}
+export const csvHead = (): string => csvLine(CSV_FIELDS);
 
-export const csvHead = (): string => `${CSV_FIELDS.join(",")}\r\n`;
-
-export function csvRow(record: AuditRecord): string {
-  const cells = CSV_FIELDS.map((field) => csvCell(field === "time" ? when(record.time) : record[field]));
-  return `${cells.join(",")}\r\n`;
-}
+export const csvRow = (record: AuditRecord): string =>
+  csvLine(CSV_FIELDS.map((field) => (field === "time" ? when(record.time) : record[field])));
 
 /** A gap as a sentence, for people. */
 export function describeGap(gap: AuditGap): string {

@@ -8,6 +8,7 @@ import { ctlGpuCommands } from "./ctl-gpu.ts";
 import { ctlKeyCommands } from "./ctl-key.ts";
 import { ctlOverflowCommands } from "./ctl-overflow.ts";
 import { ctlRestartCommands } from "./ctl-restart.ts";
+import { ctlUsage } from "./ctl-usage.ts";
 import { ctlWeightsCommands } from "./ctl-weights.ts";
 import { keyCommands } from "./key-commands.ts";
 
@@ -23,5 +24,6 @@ export const cliCommands: readonly Command[] = [
   ...ctlCatalogCommands,
   ...ctlGpuCommands,
   ...ctlOverflowCommands,
+  ctlUsage,
   ...ctlWeightsCommands,
 ];

@@ -8,6 +8,7 @@ import type { ConfigOverrides } from "../contract/resolve-config.ts";
 import type { FieldPath } from "../contract/schema-fields.ts";
 import { checkOverflow } from "./check-overflow.ts";
 import { checkGpus } from "./check-gpus.ts";
+import { checkPrices } from "./check-prices.ts";
 import { valueAt } from "./describe-issue.ts";
 import { duplicates, listAt, mistake, namesAt, numberAt, textAt, warning } from "./finding.ts";
 import type { Finding } from "./finding.ts";
@@ -28,6 +29,7 @@ export function crossCheck(raw: unknown, env: Env, overrides: ConfigOverrides): 
     ...checkFeed(raw, env, overrides),
     ...checkSharedEndpoints(raw),
     ...checkGpus(raw),
+    ...checkPrices(raw),
     ...checkOverflow(raw, env),
     ...duplicates(namesAt(raw, ["upstreams"], "id"), "an upstream with this id exists already"),
     ...listAt(raw, ["upstreams"]).flatMap((upstream, index) =>

@@ -36,6 +36,7 @@ export function settleReload(current: GatewayConfig, next: GatewayConfig): Settl
     otel: current.otel,
     feed: current.feed,
     auditEventsMax: current.auditEventsMax,
+    usageKeepDays: current.usageKeepDays,
     http: { ...next.http, headersTimeoutMs: current.http.headersTimeoutMs, keepAliveMs: current.http.keepAliveMs },
     // Public by default on loopback only; whether the file says so outright can't be told here, so in doubt it is not.
     metricsPublic: next.metricsPublic && (!open || !isLoopback(next.listen.host)),
@@ -69,6 +70,7 @@ function waitingKeys(current: GatewayConfig, next: GatewayConfig): string[] {
     ["gateway.client_cert_file", current.feed?.tls.cert, next.feed?.tls.cert],
     ["gateway.client_key_file", current.feed?.tls.key, next.feed?.tls.key],
     ["audit.max", current.auditEventsMax, next.auditEventsMax],
+    ["usage.keep_days", current.usageKeepDays, next.usageKeepDays],
     ["http.headers_timeout_s", current.http.headersTimeoutMs, next.http.headersTimeoutMs],
     ["http.keep_alive_s", current.http.keepAliveMs, next.http.keepAliveMs],
   ];

@@ -166,7 +166,9 @@ export const upstreamConfig = z.strictObject({
     .describe("Further client headers that the engine gets. The usual ones always pass."),
   price: priceSection
     .optional()
-    .describe("What tokens cost here, for keys with a `cost_per_day` or `cost_per_month`. Absent: nothing."),
+    .describe(
+      "What tokens cost here: for `GET /usage`, and for keys with a `cost_per_day` or `cost_per_month`. Absent: nothing.",
+    ),
   sse_keepalive_s: seconds
     .optional()
     .describe(
@@ -408,6 +410,18 @@ export const configFile = z.strictObject({
     })
     .prefault({}),
   audit: z.strictObject({ max: z.int().positive().default(100_000).describe("Events kept.") }).prefault({}),
+  usage: z
+    .strictObject({
+      keep_days: z
+        .int()
+        .min(1)
+        .max(3_660)
+        .optional()
+        .describe(
+          "Days of what keys have used that are kept. Absent: 400, or 62 under `coordination: redis`, where they are memory of the server.",
+        ),
+    })
+    .prefault({}),
   otel: z
     .strictObject({
       endpoint: httpUrl.describe("Base URL of the collector."),

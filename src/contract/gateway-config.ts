@@ -322,6 +322,8 @@ export interface GatewayConfig {
   readonly idempotency: IdempotencySettings;
   readonly jobs: JobSettings;
   readonly auditEventsMax: number;
+  /** Days of what keys have used that are kept. */
+  readonly usageKeepDays: number;
   readonly otel: { readonly endpoint: string; readonly serviceName: string } | null;
   /** Whether `/metrics` needs no key: as the file says, else only on loopback. */
   readonly metricsPublic: boolean;

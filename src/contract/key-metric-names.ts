@@ -1,6 +1,6 @@
 import type { MetricDefinition } from "./metric-definition.ts";
 
-/** Of the limits of keys. */
+/** Of the limits and the usage of keys. */
 export const KEY_METRICS = {
   keyLimited: {
     name: "yardmaster_key_limited_total",
@@ -13,5 +13,17 @@ export const KEY_METRICS = {
     type: "counter",
     labels: [],
     help: "Requests let in by this gateway's part of their key's limits, because the shared store was away.",
+  },
+  usageWrites: {
+    name: "yardmaster_usage_writes_total",
+    type: "counter",
+    labels: ["outcome"],
+    help: "Writes of what keys have used to its store: `done`, `failed`, or `unknown` where no answer came; the same is written again then.",
+  },
+  usageUnwritten: {
+    name: "yardmaster_usage_unwritten_rows",
+    type: "gauge",
+    labels: [],
+    help: "Sums of a key and model that wait in memory for the store of usage.",
   },
 } as const satisfies Record<string, MetricDefinition>;

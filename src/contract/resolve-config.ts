@@ -49,6 +49,8 @@ export interface ConfigOverrides {
 }
 
 const BATCH_PART = 3 / 4;
+/** A file keeps more than a year; in Redis it is memory. */
+const USAGE_KEEP_DAYS = { local: 400, redis: 62 } as const;
 
 const seconds = (value: number): number => Math.round(value * 1000);
 
@@ -87,6 +89,7 @@ export function resolveConfig(file: ConfigFile, env: Env, overrides: ConfigOverr
     },
     jobs: resolveJobs(file.jobs, env),
     auditEventsMax: file.audit.max,
+    usageKeepDays: file.usage.keep_days ?? USAGE_KEEP_DAYS[file.coordination],
     otel: file.otel === undefined ? null : { endpoint: file.otel.endpoint, serviceName: file.otel.service_name },
     metricsPublic: file.metrics.public ?? isLoopback(listen.host),
     feed: resolveFeed(file.gateway, env),

@@ -127,7 +127,7 @@ export class Gateway {
     // First, and by itself: what refuses the start must leave nothing else open.
     const coordination = await openCoordination(config, { clock, random, log, metrics });
     const stores = await openReplyStores(config, { clock, random, log, metrics });
-    const keyCounts = await openKeyCounts(config, coordination, { clock, metrics: metrics.keys });
+    const keyCounts = await openKeyCounts(config, coordination, { clock, log, metrics: metrics.keys });
     const [audit, tracer, client, feed] = await Promise.all([
       openAudit(config, coordination, { clock, log }),
       openTracer(config.otel, version, { clock, log }),
@@ -235,6 +235,7 @@ export class Gateway {
       audit: this.#audit,
       metrics: this.#metrics,
       tracer: this.#tracer,
+      usage: this.#keyCounts.usage,
       budget: this.#budget,
       nextCallId: () => (callIds += 1),
       endpointHeader: () => this.#config.endpointHeader,
@@ -254,6 +255,7 @@ export class Gateway {
       config: () => this.#config,
       link: this.#coordination.link,
       metrics: this.#metrics.overflow,
+      usage: this.#keyCounts.usage,
       utilization: (gpu) => this.#gpuHealth?.utilization(gpu) ?? null,
       allowsExternal: (keyId) =>
         keyId === ANONYMOUS.id && this.#config.auth.mode === "none" ? true : this.#keys.allowsExternal(keyId),
@@ -308,6 +310,7 @@ export class Gateway {
       metricsRegistry,
       coordination: () => coordinationHealth(this.#config.coordination, this.#coordination, clock),
       keyAdmin: () => this.#keyAdmin,
+      usage: this.#keyCounts.reader,
       lastReload: () => this.#reload,
       jobs: () => this.#openedJobs().health(),
       overflow: () => this.#overflow.states(),

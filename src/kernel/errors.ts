@@ -216,6 +216,12 @@ export const ERRORS = {
     retryAfter: true,
     meaning: "The key has a limit of money, and what it has spent can't be counted now.",
   },
+  USAGE_UNAVAILABLE: {
+    http: 503,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning: "The store of what keys have used can't be read now. It is counted on meanwhile.",
+  },
   CLIENT_CLOSED: {
     http: 499,
     retry: "never",

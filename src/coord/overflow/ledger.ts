@@ -46,6 +46,8 @@ export interface LedgerDeps {
   readonly store: DocStore;
   readonly memory: LedgerMemory;
   readonly newEpoch: () => string;
+  /** A reservation was settled, by this step and no other. */
+  readonly onSettled?: (reservation: Reservation) => void;
 }
 
 /** How often a step is tried over what another gateway has written meanwhile. */
@@ -222,7 +224,11 @@ export class Ledger {
           if (step.kind === "refused") return { ...step, why: "" };
           if (step.kind === "same") return { kind: "done", view };
           const outcome = await this.#deps.store.commit({ from, writes: writesOf(view, step.view, name) });
-          if (outcome === "done") return { kind: "done", view: step.view };
+          if (outcome === "done") {
+            if (event.kind === "settle" && step.view.reservation !== null)
+              this.#deps.onSettled?.(step.view.reservation);
+            return { kind: "done", view: step.view };
+          }
           if (outcome === "full") return away("as many reservations are open as may be");
         }
         return away("other gateways write to it without a pause");

@@ -64,6 +64,8 @@ const NOTHING_MADE: ReadonlySet<RequestOutcome> = new Set([
   "upstream_failed",
 ]);
 
+export const isNothingMade = (outcome: RequestOutcome): boolean => NOTHING_MADE.has(outcome);
+
 export interface EndedRequest {
   readonly outcome: RequestOutcome;
   readonly attempts: number;

@@ -35,6 +35,13 @@ export interface Sums {
   readonly reserved: number;
 }
 
+/** Whose use of what the money is counted as. */
+export interface Payer {
+  readonly keyId: string;
+  readonly model: string | null;
+  readonly upstream: string;
+}
+
 export interface Reservation {
   readonly id: string;
   readonly tier: string;
@@ -52,6 +59,7 @@ export interface Reservation {
   readonly why: string;
   /** Whether an approval of its own was asked for. */
   readonly approved: boolean;
+  readonly payer?: Payer;
 }
 
 export interface Approval {
@@ -91,6 +99,7 @@ export interface ReserveAsk {
   /** Null: the tier's own approval is enough. */
   readonly approval: { readonly hash: string; readonly requester: string; readonly twoPerson: boolean } | null;
   readonly ttlMs: number;
+  readonly payer?: Payer;
 }
 
 export type LedgerEvent =
@@ -175,6 +184,7 @@ function reserve(before: LedgerView, ask: ReserveAsk, now: number): LedgerStep {
       chargedMicros: null,
       why: "",
       approved: ask.approval !== null,
+      ...(ask.payer !== undefined && { payer: ask.payer }),
     },
     approval:
       ask.approval === null || view.approval === null

@@ -124,7 +124,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       onDrained: () => this.#onDrained(),
     });
     this.writer = this.#answer.writer;
-    this.#hold = new SlotHold(upstream, this, this.id, request.wantsStream);
+    this.#hold = new SlotHold(upstream, this, request.wantsStream, deps);
     this.askedAt = now;
     this.#clock = new CallClock(deps, upstream, request.deadline, now, (limit) => this.#onLimit(limit));
     this.dispatchedAt = now;

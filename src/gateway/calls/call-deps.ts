@@ -1,3 +1,4 @@
+import type { UsageMeter } from "../../coord/usage/usage-meter.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import type { BufferBudget } from "../buffer-budget.ts";
 import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
@@ -13,6 +14,7 @@ export interface CallDeps {
   readonly log: Logger;
   readonly audit: AuditSink;
   readonly metrics: GatewayMetrics;
+  readonly usage: UsageMeter;
   readonly tracer: Tracer;
   readonly budget: BufferBudget;
   readonly nextCallId: () => number;

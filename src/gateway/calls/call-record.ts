@@ -1,6 +1,7 @@
 import type { AuditEvent, RequestOutcome } from "../../contract/audit-event.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { TokenUsage } from "../../decide/http/token-usage.ts";
+import { servedName } from "../../decide/usage/count-call.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
@@ -30,9 +31,11 @@ export interface CallFacts {
   readonly from?: "idempotent" | "cache";
 }
 
-/** The one audit event, the metrics and the end of the span of a request. */
+/** The one audit event, the metrics, what its key has used and the end of the span of a request. */
 export function recordCall(deps: CallDeps, context: RequestContext, facts: CallFacts): void {
   context.hold?.settle(facts);
+  const upstream = facts.upstream?.settings ?? null;
+  deps.usage.ended(context.key.id, servedName(facts.model, upstream?.id ?? null), facts, upstream?.price ?? null);
   const totalMs = deps.clock.mono() - context.arrivedAt;
   const event: AuditEvent = {
     time: context.arrivedWall,
@@ -42,7 +45,7 @@ export function recordCall(deps: CallDeps, context: RequestContext, facts: CallF
     method: context.req.method,
     route: context.route.pattern,
     model: facts.model,
-    upstream: facts.upstream?.settings.id ?? null,
+    upstream: upstream?.id ?? null,
     endpoint: facts.endpoint?.id ?? null,
     status: facts.status,
     outcome: facts.outcome,

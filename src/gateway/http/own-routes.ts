@@ -15,6 +15,7 @@ import type { GpuHealth } from "../gpu/gpu-health.ts";
 import type { JobsHealth } from "../jobs/open-jobs.ts";
 import type { Registry } from "../../metrics/registry.ts";
 import { CONTENT_TYPE, negotiateFormat } from "../../metrics/render.ts";
+import type { UsageReader } from "../usage/usage-reader.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import type { FeedView } from "../feed/feed-client.ts";
 import type { CoordinationHealth } from "../open-coordination.ts";
@@ -32,6 +33,7 @@ export interface OwnRoutesDeps {
   readonly audit: AuditSink;
   readonly metricsRegistry: Registry;
   readonly keyAdmin: () => KeyAdmin;
+  readonly usage: UsageReader;
   readonly config: () => GatewayConfig;
   readonly draining: () => boolean;
   readonly lastReload: () => { readonly ok: boolean; readonly message: string | null };
@@ -88,6 +90,10 @@ export class OwnRoutes {
         const parsed = parseAuditQuery(new URLSearchParams(context.query), clock.wall());
         if (parsed.kind === "bad") throw new YardmasterError("BAD_REQUEST", parsed.why);
         return send(context, 200, "application/json", renderAuditPage(await audit.query(parsed.query)));
+      }
+      case "usage": {
+        const { type, text, headers } = await this.#deps.usage.answer(new URLSearchParams(context.query), context.key);
+        return send(context, 200, type, text, headers);
       }
       case "keysList":
         return sendJson(context, 200, listKeys(this.#deps.keyAdmin()));
@@ -176,7 +182,13 @@ export class OwnRoutes {
 
 const keyIdOf = (context: RequestContext): string => decodeId(context.rest) ?? context.rest;
 
-function send(context: RequestContext, status: number, contentType: string, text: string): void {
+function send(
+  context: RequestContext,
+  status: number,
+  contentType: string,
+  text: string,
+  more: readonly string[] = [],
+): void {
   const headers = [
     "content-type",
     contentType,
@@ -186,6 +198,7 @@ function send(context: RequestContext, status: number, contentType: string, text
     "nosniff",
     "x-request-id",
     context.requestId,
+    ...more,
   ];
   if (hasUnreadBody(context.req)) headers.push("connection", "close");
   context.res.sendWhole(status, headers, text);

@@ -44,6 +44,7 @@ export type Handler =
   | JobHandler
   | OverflowHandler
   | "auditQuery"
+  | "usage"
   | "keysList"
   | "keysNew"
   | "keyRevoke"
@@ -167,6 +168,8 @@ export const ROUTES: readonly Route[] = [
   own("/health", READ, "health", OPERATORS),
   own("/metrics", READ, "metrics", "scrape"),
   own("/admin/audit", ["GET"], "auditQuery", OPERATORS),
+  // A client is shown its own.
+  own("/usage", ["GET"], "usage", CLIENTS),
   own("/admin/keys", ["GET"], "keysList", ADMINS),
   own("/admin/keys", ["POST"], "keysNew", ADMINS),
   own("/admin/keys/*/rotate", ["POST"], "keyRotate", ADMINS),

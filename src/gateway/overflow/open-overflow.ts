@@ -7,8 +7,11 @@ import { isOpen, laneOf, type JobRecord } from "../../contract/job.ts";
 import { Ledger } from "../../coord/overflow/ledger.ts";
 import type { JobStore } from "../../coord/jobs/job-store.ts";
 import type { RedisLink } from "../../coord/redis/redis-link.ts";
+import type { UsageMeter } from "../../coord/usage/usage-meter.ts";
+import { parseDay } from "../../contract/usage-view.ts";
 import type { Reservation } from "../../decide/overflow/ledger-book.ts";
 import { mayBeAtWork } from "../../decide/overflow/may-be-at-work.ts";
+import { servedName } from "../../decide/usage/count-call.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
@@ -38,6 +41,7 @@ export interface OverflowPorts {
   readonly config: () => GatewayConfig;
   readonly link: RedisLink | null;
   readonly metrics: OverflowMetrics;
+  readonly usage: UsageMeter;
   readonly utilization: (gpu: string) => number | null;
   readonly allowsExternal: (keyId: string) => boolean;
   readonly controlAway: () => boolean;
@@ -136,8 +140,17 @@ export class Overflow {
       store,
       memory: ledgerMemory(dataDir, store.kind),
       newEpoch: () => randomBytes(EPOCH_BYTES).toString("hex"),
+      onSettled: (reservation) => this.#countPaid(reservation),
     });
     this.#planSweep();
+  }
+
+  /** In the day that the ledger books it in, so that both show the same sums. */
+  #countPaid({ payer, day, chargedMicros, currency }: Reservation): void {
+    const on = parseDay(day);
+    if (payer === undefined || on === undefined || chargedMicros === null) return;
+    const { keyId, model, upstream } = payer;
+    this.#ports.usage.paid(on, keyId, servedName(model, upstream), { micros: chargedMicros, currency });
   }
 
   #upstreamOf(job: JobRecord): Upstream | undefined {

@@ -134,6 +134,7 @@ export class OverflowCalls {
       // A call can't wait for an approval of its own.
       approval: tier.approval === "tier" ? null : { hash: "", requester: words.keyId, twoPerson: tier.twoPerson },
       ttlMs: RESERVED_MS,
+      payer: { keyId: words.keyId, model: words.model, upstream: words.upstream },
     });
     if (reserved.kind === "refused") {
       metrics.refused(tier.id, reserved.lack);

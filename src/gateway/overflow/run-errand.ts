@@ -196,6 +196,7 @@ class Errand {
             ? null
             : { hash: contentHash(job, this.#claim.body), requester: job.keyId, twoPerson: tier.twoPerson },
         ttlMs: RESERVED_MS,
+        payer: { keyId: job.keyId, model: job.model, upstream: this.#policy.upstream },
       });
       if (reserved.kind === "refused") return this.#notBegun(state, reserved);
       const errand: JobErrand = {

@@ -218,7 +218,7 @@ export class Upstream implements Room {
   }
 
   /** The client is gone and the engine may work on: the slot stays taken until the engine is seen free, or `lingerMs`. */
-  linger(id: number | null, endpoint: Endpoint, call: RunningCall): void {
+  linger(id: number | null, endpoint: Endpoint, call: RunningCall, onFree?: () => void): void {
     const now = this.#deps.clock.mono();
     this.#stopsRunning(endpoint, call, now);
     endpoint.lingers.push({
@@ -226,8 +226,8 @@ export class Upstream implements Room {
       until: asMono(now + this.settings.timeouts.lingerMs),
       dispatchedAt: call.dispatchedAt,
       onFree: () => {
-        const then = this.#deps.clock.mono();
-        if (id !== null) this.#end(id, then);
+        if (id !== null) this.#end(id, this.#deps.clock.mono());
+        onFree?.();
         this.#afterLeaving(endpoint);
         this.roomChanged();
       },
