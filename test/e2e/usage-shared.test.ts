@@ -144,6 +144,7 @@ test("what three gateways say that keys have used is what the engines did, under
       (rows) => (rows ?? 0) > 0,
       30_000,
     );
+    await assert.rejects(usageOf(gateways[0]!), /503 .*USAGE_UNAVAILABLE/);
     redis.resume();
     await eventually(
       "the gateways share again",

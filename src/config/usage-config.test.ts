@@ -22,3 +22,14 @@ test("prices in two currencies are refused, with both upstreams named [60.K3 60.
   }
   assert.equal(parseConfigText(file(", currency: EUR"), "test.yaml", {}).kind, "valid");
 });
+
+test("usage is kept for longer in a file than in Redis, and for as long as the file says", () => {
+  const keepDays = (more: string): number | null => {
+    const loaded = parseConfigText(`auth: { mode: none }\nupstreams: []\n${more}`, "test.yaml", {});
+    return loaded.kind === "valid" ? loaded.config.usageKeepDays : null;
+  };
+  const redis = "coordination: redis\nredis_url: redis://127.0.0.1:1\n";
+  assert.deepEqual([keepDays(""), keepDays(redis)], [400, 62]);
+  assert.equal(keepDays(`${redis}usage: { keep_days: 90 }`), 90);
+  assert.equal(keepDays("usage: { keep_days: 0 }"), null);
+});
