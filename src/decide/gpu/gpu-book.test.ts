@@ -8,7 +8,13 @@ import type { GpuSample } from "./gpu-sample.ts";
 
 const POLICY = aGpuPolicy();
 const at = (seconds: number) => asMono(seconds * 1000);
-const page = (...samples: GpuSample[]) => ({ kind: "page", samples, whole: true }) as const;
+const pageAsRead = (...samples: GpuSample[]) => ({ kind: "page", samples, whole: true }) as const;
+let power = 0;
+/** A reading of its own: what the cards draw is never twice the same. */
+const page = (...samples: GpuSample[]) => {
+  power += 1;
+  return pageAsRead(...samples.map((sample) => ({ ...sample, powerW: power })));
+};
 const card = (index: number, part: Partial<GpuSample> = {}): GpuSample =>
   aGpuSample({ index, uuid: `GPU-${index}`, ...part });
 const found = (book: GpuBook, name: string): string[] =>
@@ -131,6 +137,37 @@ test("a card in seven instances that falls off the bus is one card that is gone,
   book.look("s", page(...split, card(1)), at(0), POLICY);
   for (const seconds of [15, 30]) book.look("s", page(card(1)), at(seconds), POLICY);
   assert.equal(verdicts(book, 30).filter((verdict) => verdict.endsWith("faulted")).length, 7);
+});
+
+test("a page that an exporter gives out twice is one reading: a card that one slow collection left out is not gone [80.A13 30.U1]", () => {
+  const book = new GpuBook();
+  book.look("s", page(card(0), card(1)), at(0), POLICY);
+  const slip = page(card(1));
+  for (const seconds of [15, 30, 45, 60, 74]) book.look("s", slip, at(seconds), POLICY);
+  assert.deepEqual(
+    verdicts(book, 59).filter((verdict) => verdict.endsWith("faulted")),
+    [],
+  );
+  book.look("s", page(card(1)), at(74), POLICY);
+  assert.deepEqual(verdicts(book, 74), ["GPU-0 faulted", "GPU-1 good"]);
+});
+
+test("a page that stays the same for longer than any collection takes was read anew: the card is gone [30.U1]", () => {
+  const book = new GpuBook();
+  book.look("s", page(card(0), card(1)), at(0), POLICY);
+  const idle = page(card(1));
+  for (const seconds of [15, 30, 45, 60]) book.look("s", idle, at(seconds), POLICY);
+  assert.equal(verdicts(book, 60)[0], "GPU-0 good");
+  book.look("s", idle, at(75), POLICY);
+  assert.deepEqual(verdicts(book, 75), ["GPU-0 faulted", "GPU-1 good"]);
+});
+
+test("whose readings carry a name of their own, as agents' do, is believed at the second of them, however alike they are [30.U1]", () => {
+  const book = new GpuBook();
+  const same = pageAsRead(card(1));
+  book.look("s", page(card(0), card(1)), at(0), POLICY);
+  for (const seconds of [2, 4]) book.look("s", { ...same, reading: String(seconds) }, at(seconds), POLICY);
+  assert.deepEqual(verdicts(book, 4), ["GPU-0 faulted", "GPU-1 good"]);
 });
 
 test("bad lines hide only the cards that they mention: another one's absence is seen [30.T2 30.U1]", () => {

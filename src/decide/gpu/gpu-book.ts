@@ -1,5 +1,5 @@
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
-import { GpuCard, type GpuVerdict } from "./gpu-card.ts";
+import { GpuCard, readingsOf, type GpuVerdict } from "./gpu-card.ts";
 import { gpuAlias, type GpuName } from "./gpu-name.ts";
 import type { GpuPolicy } from "./gpu-policy.ts";
 import { cardOf, type GpuSample } from "./gpu-sample.ts";
@@ -16,6 +16,8 @@ export type Look =
       readonly whole: boolean;
       /** Where single lines could not be read: whether the card may be on one of them. Absent: every line was read. */
       readonly mentions?: (sample: GpuSample) => boolean;
+      /** What tells this reading of the cards from another. Absent: the readings themselves, since an exporter gives one out several times. */
+      readonly reading?: string;
     }
   | { readonly kind: "failed"; readonly state: "down" | "unreadable"; readonly why: string };
 
@@ -106,7 +108,7 @@ export class GpuBook {
   /** Cards are counted host by host, and a split one as one: seven instances that are missing are one card. */
   #lookForMissing(
     source: string,
-    { samples, whole, mentions }: Look & { readonly kind: "page" },
+    { samples, whole, mentions, reading }: Look & { readonly kind: "page" },
     present: ReadonlySet<string>,
     now: MonoMs,
   ): { readonly hidden: boolean; readonly why: string } {
@@ -124,9 +126,16 @@ export class GpuBook {
       const of = hosts.get(host);
       return of !== undefined && of.missing.size > 0 && of.missing.size >= of.all.size * PARTIAL_PART;
     };
+    const pages = new Map<string, string>();
+    const pageOf = (host: string): string => {
+      const page = pages.get(host) ?? reading ?? samples.filter((sample) => sample.host === host).map(readingsOf).join();
+      pages.set(host, page);
+      return page;
+    };
     for (const [key, card] of known) {
       if (!whole || present.has(key) || mentions?.(card.sample) === true) continue;
-      if (told.has(cardOf(card.sample)) || !isHidden(card.sample.host)) this.#miss(key, card, present, now);
+      if (told.has(cardOf(card.sample)) || !isHidden(card.sample.host))
+        this.#miss(key, card, present, () => card.miss(now, pageOf(card.sample.host)));
     }
     const sizes = [...hosts.values()];
     const sum = (sets: readonly Set<string>[]): number => sets.reduce((total, { size }) => total + size, 0);
@@ -175,11 +184,11 @@ export class GpuBook {
     if (moved) this.#name(known, sample);
   }
 
-  #miss(key: string, card: GpuCard, present: ReadonlySet<string>, now: MonoMs): void {
+  #miss(key: string, card: GpuCard, present: ReadonlySet<string>, miss: () => void): void {
     // A card that is split anew has other instances, and lacks none.
     const siblings = card.sample.instance === null ? [] : this.#wholeOf(card.sample);
     if (siblings.some((sibling) => present.has(keyOf(sibling.sample)))) this.#forget(key, card);
-    else card.miss(now);
+    else miss();
   }
 
   /** Everything that goes by the card's name, its instances included. */

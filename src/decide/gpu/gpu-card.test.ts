@@ -26,7 +26,8 @@ class Watched {
   looks(...parts: readonly (Partial<GpuSample> | null)[]): this {
     for (const part of parts) {
       this.now += POLL_S * 1000;
-      const samples = part === null ? [OTHER] : [aGpuSample(part), OTHER];
+      const other = { ...OTHER, powerW: this.now / 1000 };
+      const samples = part === null ? [other] : [aGpuSample(part), other];
       this.book.look("s", { kind: "page", samples, whole: true }, asMono(this.now), this.policy);
     }
     return this;

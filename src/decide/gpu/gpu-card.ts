@@ -24,8 +24,10 @@ export type GpuVerdict =
 /** Heat passes by itself; everything else wants somebody's hand or a reset. */
 export const isSevere = (fault: GpuFault): boolean => fault.kind !== "temperature";
 
-/** Looks in a row in which a card is missing beside others: one may be the exporter's slip. */
+/** Readings in a row in which a card is missing beside others: one may be the exporter's slip. */
 export const GONE_AFTER_LOOKS = 2;
+/** A page that has not changed for this long was read anew all the same: twice the time between two readings of an exporter (30 s). */
+const READ_ANEW_MS = 60_000;
 /** A card that has power moves its energy counter with each of the exporter's readings (every 30 s). */
 const FROZEN_MS = 120_000;
 /** Of the ring of utilisations; what can be configured is not above it. */
@@ -73,6 +75,7 @@ export class GpuCard {
   #still: { readonly readings: string; readonly since: MonoMs } | null = null;
   #frozen = false;
   #misses = 0;
+  #missing: { readonly page: string; readonly since: MonoMs } | null = null;
 
   /** A card at its first look. A page with times of its own has shown only one of them yet, so its sample does not count. */
   constructor(source: string, sample: GpuSample, now: MonoMs, policy: GpuPolicy) {
@@ -90,6 +93,7 @@ export class GpuCard {
     this.source = source;
     this.seenAt = now;
     this.#misses = 0;
+    this.#missing = null;
     this.sample = sample;
     this.#noteFields(sample);
     this.#frozen = this.#repeats(before, sample, now);
@@ -98,9 +102,12 @@ export class GpuCard {
     this.#take(sample, now, policy);
   }
 
-  /** Its source told of other cards, and not of this one. */
-  miss(now: MonoMs): void {
-    this.#misses += 1;
+  /** Its source told of other cards, and not of this one. `page`: what it told of them; an exporter gives one reading out several times. */
+  miss(now: MonoMs, page: string): void {
+    if (this.#missing?.page !== page || now - this.#missing.since >= READ_ANEW_MS) {
+      this.#misses += 1;
+      this.#missing = { page, since: now };
+    }
     if (this.isGone) this.#judge("gone", GONE, now, 0);
   }
 
@@ -232,7 +239,7 @@ const tells = ({ temperatureC, utilization, xids, eccDoubleBit, rowRemapFailed, 
   [temperatureC, utilization, xids, eccDoubleBit, rowRemapFailed, sick].some((value) => value !== null);
 
 /** Everything that was told. A counter that stands still beside values that move is broken, and the page is not. */
-const readingsOf = (sample: GpuSample): string => JSON.stringify({ ...sample, index: null, host: null });
+export const readingsOf = (sample: GpuSample): string => JSON.stringify({ ...sample, index: null, host: null });
 
 const GONE: Sign = { kind: "bad", detail: "its source tells of other cards and no longer of this one" };
 

@@ -175,7 +175,7 @@ function play(steps: readonly Step[], ask: (book: GpuBook, history: readonly See
       step.kind === "page" ? [...rows].map(([uuid, row], index) => aGpuSample({ uuid, index, ...row })) : [];
     const look: Look = failed
       ? { kind: "failed", state: "down", why: "" }
-      : { kind: "page", samples, whole: step.whole };
+      : { kind: "page", samples, whole: step.whole, reading: String(now) };
     book.look("s", look, asMono(now), POLICY);
     history.push({ at: now, rows: samples.length > 0 ? rows : null, whole: step.whole });
     for (const later of [0, 13_999]) ask(book, history, now + later);

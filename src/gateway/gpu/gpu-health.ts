@@ -94,7 +94,7 @@ export class GpuHealth {
     // After a change of leaders the new one may tell of a report that came before the one that the old one told of.
     if (source?.toldAt !== undefined && readAt < source.toldAt) return;
     const samples = readings.map((report) => sampleOfReport(host, report));
-    this.#book.look(name, { kind: "page", samples, whole: true }, readAt, this.#settings);
+    this.#book.look(name, { kind: "page", samples, whole: true, reading: String(readAt) }, readAt, this.#settings);
     // Many agents tell at about the same time.
     this.#soon ??= clock.after(0, () => {
       this.#soon = undefined;
