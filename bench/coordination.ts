@@ -1,8 +1,6 @@
 // B9 and B10: what sharing slots through Redis costs a call, and how fast a slot goes from one gateway to another:
 // `node bench/coordination.ts [--rounds N] [--write]`. Gateways are processes of their own; client, engine and Redis run beside
 // them. Medians; the gateway without Redis is measured in turn with the one with it. --write puts the result into docs/benchmarks.md.
-import { readFileSync, writeFileSync } from "node:fs";
-import { cpus } from "node:os";
 import { parseArgs } from "node:util";
 import { systemClock } from "../src/kernel/clock.ts";
 import { OwnRedis } from "../src/testing/servers/redis-server.ts";
@@ -10,6 +8,7 @@ import { aTask, call, startCall } from "../test/e2e/support/calls.ts";
 import { entriesOf, median, quantile } from "../test/e2e/support/ledger-check.ts";
 import { programFolder, reach, runProgram, type RunningProgram } from "../test/e2e/support/program.ts";
 import { adminOf, roomyEngine, seasonStore, sharedUpstream, shareFile } from "../test/e2e/support/shared-world.ts";
+import { machine, showTable } from "./page-table.ts";
 
 const { values } = parseArgs({
   options: { rounds: { type: "string", default: "300" }, write: { type: "boolean", default: false } },
@@ -157,24 +156,17 @@ const verdict = ({ value, first, goal }: Row): string => {
 };
 const shown = (value: number): string => (Number.isInteger(value) ? String(value) : value.toFixed(2));
 const bound = (value: number | null): string => (value === null ? "–" : `≤ ${value}`);
-const table = [
-  `Machine: ${cpus().length} cores, ${cpus()[0]?.model ?? "unknown"}; Node ${process.version}; Redis on loopback; ${ROUNDS} rounds.`,
-  "",
-  "| bar | what | figure | first stage | goal | |",
-  "| --- | --- | --- | --- | --- | --- |",
-  ...rows.map(
-    (row) =>
-      `| ${row.bar} | ${row.what} | ${shown(row.value)} | ${bound(row.first)} | ${bound(row.goal)} | ${verdict(row)} |`,
-  ),
-].join("\n");
-process.stdout.write(`${table}\n`);
-if (values.write) {
-  const path = new URL("../docs/benchmarks.md", import.meta.url);
-  const text = readFileSync(path, "utf8");
-  const begin = "<!-- coordination -->";
-  const end = "<!-- /coordination -->";
-  const [head, rest] = text.split(begin);
-  const tail = rest?.split(end)[1];
-  if (head === undefined || tail === undefined) throw new Error(`docs/benchmarks.md lacks ${begin} … ${end}`);
-  writeFileSync(path, `${head}${begin}\n\n${table}\n\n${end}${tail}`);
-}
+showTable(
+  "coordination",
+  [
+    `Machine: ${machine()}; Redis on loopback; ${ROUNDS} rounds.`,
+    "",
+    "| bar | what | figure | first stage | goal | |",
+    "| --- | --- | --- | --- | --- | --- |",
+    ...rows.map(
+      (row) =>
+        `| ${row.bar} | ${row.what} | ${shown(row.value)} | ${bound(row.first)} | ${bound(row.goal)} | ${verdict(row)} |`,
+    ),
+  ],
+  values.write,
+);

@@ -4,8 +4,8 @@
 // the delay of the event loop are read from the control plane's metrics. --write puts the result into docs/benchmarks.md.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { cpus, tmpdir } from "node:os";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { redialDelay } from "../src/decide/link/redial.ts";
@@ -15,6 +15,7 @@ import { parsePrometheus } from "../src/testing/exposition-parser.ts";
 import { FakeAgent } from "../src/testing/fake-agent.ts";
 import { someGpus } from "../src/testing/fleet-builders.ts";
 import { freePort } from "../src/testing/servers/server-process.ts";
+import { machine, showTable } from "./page-table.ts";
 
 const { values } = parseArgs({
   options: {
@@ -170,28 +171,17 @@ rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
 const grade = (value: number, first: number, goal: number): string =>
   value <= goal ? "goal" : value <= first ? "first stage" : "**missed**";
 const passMs = (after.passMs - before.passMs) / Math.max(1, after.passes - before.passes);
-const table = [
-  "<!-- fleet -->",
-  "",
-  `Machine: ${cpus().length} cores, ${cpus()[0]?.model.trim() ?? "unknown"}; Node ${process.version}; ${AGENTS} agents of 8 cards, ${count} replicas, ${SECONDS} s; the agents' side runs on the same machine. All ${count} models were ready ${placedS.toFixed(0)} s after the catalog was given. A pass took ${passMs.toFixed(1)} ms on average. Commands after the restart: ${needless}.`,
-  "",
-  "| bar | what | measured | first stage | goal | |",
-  "| --- | --- | --- | --- | --- | --- |",
-  `| B13 | control plane's CPU, of a core | ${(cpuShare * 100).toFixed(1)} % | ≤ 35 % | ≤ 10 % | ${grade(cpuShare, 0.35, 0.1)} |`,
-  `| B13 | event loop delay, p99 | ${after.delayP99Ms.toFixed(1)} ms | ≤ 100 ms | ≤ 20 ms | ${grade(after.delayP99Ms, 100, 20)} |`,
-  `| B13 | all back after a killed control plane | ${(backMs / 1_000).toFixed(1)} s | ≤ 60 s | ≤ 15 s | ${grade(backMs, 60_000, 15_000)} |`,
-  "",
-  "<!-- /fleet -->",
-].join("\n");
-process.stdout.write(`${table}\n`);
-if (values.write) {
-  const path = new URL("../docs/benchmarks.md", import.meta.url);
-  const text = readFileSync(path, "utf8");
-  const marks = /<!-- fleet -->[^]*<!-- \/fleet -->/;
-  if (!marks.test(text)) throw new Error("docs/benchmarks.md has no place for the fleet table");
-  writeFileSync(
-    path,
-    text.replace(marks, () => table),
-  );
-}
+showTable(
+  "fleet",
+  [
+    `Machine: ${machine()}; ${AGENTS} agents of 8 cards, ${count} replicas, ${SECONDS} s; the agents' side runs on the same machine. All ${count} models were ready ${placedS.toFixed(0)} s after the catalog was given. A pass took ${passMs.toFixed(1)} ms on average. Commands after the restart: ${needless}.`,
+    "",
+    "| bar | what | measured | first stage | goal | |",
+    "| --- | --- | --- | --- | --- | --- |",
+    `| B13 | control plane's CPU, of a core | ${(cpuShare * 100).toFixed(1)} % | ≤ 35 % | ≤ 10 % | ${grade(cpuShare, 0.35, 0.1)} |`,
+    `| B13 | event loop delay, p99 | ${after.delayP99Ms.toFixed(1)} ms | ≤ 100 ms | ≤ 20 ms | ${grade(after.delayP99Ms, 100, 20)} |`,
+    `| B13 | all back after a killed control plane | ${(backMs / 1_000).toFixed(1)} s | ≤ 60 s | ≤ 15 s | ${grade(backMs, 60_000, 15_000)} |`,
+  ],
+  values.write,
+);
 process.exit(0);

@@ -1,8 +1,6 @@
 // B12: what a reconcile pass costs over 1 000 nodes of 8 GPUs with 2 000 models and 5 000 replicas: `node bench/reconcile-pass.ts
 // [--rounds N] [--scale F] [--write]`. Processor time, in one process, medians of the rounds. --scale multiplies everything (B14: what
 // ten times as much costs), --write puts the result into docs/benchmarks.md.
-import { readFileSync, writeFileSync } from "node:fs";
-import { cpus } from "node:os";
 import { parseArgs } from "node:util";
 import type { Catalog, Model, Profile } from "../src/contract/catalog.ts";
 import type { GpuReport, NodeDoc, NodeReport, ReplicaDoc, ShardReport } from "../src/contract/fleet.ts";
@@ -16,6 +14,7 @@ import {
   type PassSnapshot,
 } from "../src/decide/reconcile/snapshot.ts";
 import { asEpoch, asMono } from "../src/kernel/clock.ts";
+import { machine, showTable } from "./page-table.ts";
 
 const { values } = parseArgs({
   options: {
@@ -258,26 +257,15 @@ function figures(scale: number): { unchanged: number; placing: number } {
 const { unchanged, placing } = figures(Number(values.scale));
 const grade = (ms: number, first: number, goal: number): string =>
   ms <= goal ? "goal" : ms <= first ? "first stage" : "**missed**";
-const table = [
-  "<!-- reconcile -->",
-  "",
-  `Machine: ${cpus().length} cores, ${cpus()[0]?.model.trim() ?? "unknown"}; Node ${process.version}; medians of ${ROUNDS} rounds, one process, every node heard in each pass.`,
-  "",
-  "| bar | what | CPU ms | first stage | goal | |",
-  "| --- | --- | --- | --- | --- | --- |",
-  `| B12 | unchanged cluster | ${unchanged.toFixed(1)} | ≤ 100 | ≤ 10 | ${grade(unchanged, 100, 10)} |`,
-  `| B12 | 500 replicas to place | ${placing.toFixed(1)} | ≤ 1 000 | ≤ 150 | ${grade(placing, 1_000, 150)} |`,
-  "",
-  "<!-- /reconcile -->",
-].join("\n");
-process.stdout.write(`${table}\n`);
-if (values.write) {
-  const path = new URL("../docs/benchmarks.md", import.meta.url);
-  const text = readFileSync(path, "utf8");
-  const marks = /<!-- reconcile -->[^]*<!-- \/reconcile -->/;
-  if (!marks.test(text)) throw new Error("docs/benchmarks.md has no place for the reconcile table");
-  writeFileSync(
-    path,
-    text.replace(marks, () => table),
-  );
-}
+showTable(
+  "reconcile",
+  [
+    `Machine: ${machine()}; medians of ${ROUNDS} rounds, one process, every node heard in each pass.`,
+    "",
+    "| bar | what | CPU ms | first stage | goal | |",
+    "| --- | --- | --- | --- | --- | --- |",
+    `| B12 | unchanged cluster | ${unchanged.toFixed(1)} | ≤ 100 | ≤ 10 | ${grade(unchanged, 100, 10)} |`,
+    `| B12 | 500 replicas to place | ${placing.toFixed(1)} | ≤ 1 000 | ≤ 150 | ${grade(placing, 1_000, 150)} |`,
+  ],
+  values.write,
+);

@@ -1,5 +1,6 @@
 // `npm run bench -- --only reconcile` measures the control plane's pass alone and needs nothing else. Otherwise:
 // `npm run bench -- --only fleet` measures 500 connected agents, and needs nothing else either.
+// `npm run bench -- --only affinity` measures what prefix affinity brings on four simulated engines, and needs nothing else either.
 // `npm run bench -- --only coordination` measures what sharing through Redis costs, and needs redis-server alone.
 // Measures the whole product, everything on, beside other proxies: `npm run bench -- --yardstick DIR [--peers DIR] [--repeats N] [--write]`.
 // DIR is the folder with gwbench.c, compare.mjs and peers.mjs; --peers names a folder with other gateways as peers.mjs wants them
@@ -29,17 +30,16 @@ const { values } = parseArgs({
     only: { type: "string", default: "." },
   },
 });
-if (new RegExp(values.only).test("reconcile")) {
-  run("node", [join(ROOT, "bench", "reconcile-pass.ts"), ...(values.write ? ["--write"] : [])], {});
-  if (values.only === "reconcile") process.exit(0);
-}
-if (new RegExp(values.only).test("fleet")) {
-  run("node", [join(ROOT, "bench", "fleet.ts"), ...(values.write ? ["--write"] : [])], {});
-  if (values.only === "fleet") process.exit(0);
-}
-if (new RegExp(values.only).test("coordination")) {
-  run("node", [join(ROOT, "bench", "coordination.ts"), ...(values.write ? ["--write"] : [])], {});
-  if (values.only === "coordination") process.exit(0);
+const ALONE = {
+  reconcile: "reconcile-pass.ts",
+  fleet: "fleet.ts",
+  affinity: "affinity.ts",
+  coordination: "coordination.ts",
+};
+for (const [name, file] of Object.entries(ALONE)) {
+  if (!new RegExp(values.only).test(name)) continue;
+  run("node", [join(ROOT, "bench", file), ...(values.write ? ["--write"] : [])], {});
+  if (values.only === name) process.exit(0);
 }
 if (values.yardstick === undefined || !existsSync(join(values.yardstick, "gwbench.c"))) {
   console.error("npm run bench -- --yardstick DIR: DIR must hold gwbench.c, compare.mjs and peers.mjs");

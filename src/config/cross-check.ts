@@ -418,10 +418,6 @@ function checkUpstreamDetails(upstream: object, path: FieldPath, env: Env): Find
         warning([...path, "timeouts", name], `is longer than total_s (${total}), which ends the request first`),
       );
   }
-  if (valueAt(upstream, ["routing", "prefix_affinity"]) === true)
-    found.push(warning([...path, "routing", "prefix_affinity"], "is accepted, but not acted upon in this version"));
-  if (valueAt(upstream, ["routing", "session_header"]) !== undefined)
-    found.push(warning([...path, "routing", "session_header"], "is accepted, but not acted upon in this version"));
   return found;
 }
 

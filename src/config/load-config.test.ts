@@ -368,7 +368,7 @@ test("no problem, warning or printed form holds a secret [80.C45]", () => {
   if (loaded.kind === "valid") assert.ok(!JSON.stringify([loaded.config, loaded.warnings]).includes(canary));
 });
 
-test("what may surprise is a warning: no endpoints, an unset engine key, a limit that is never reached, what is not acted upon yet", () => {
+test("what may surprise is a warning: no endpoints, an unset engine key, a limit that is never reached", () => {
   assert.match(warnings("upstreams: [{id: a, models: [m], slots: 1}]").join("\n"), /endpoints: is empty/);
   assert.match(
     warnings(upstream("    key_env: NOT_SET")).join("\n"),
@@ -378,7 +378,6 @@ test("what may surprise is a warning: no endpoints, an unset engine key, a limit
     warnings(upstream("    timeouts: {first_byte_s: 60, total_s: 30}")).join("\n"),
     /first_byte_s: is longer/,
   );
-  assert.match(warnings(upstream("    routing: {prefix_affinity: true}")).join("\n"), /not acted upon/);
   assert.match(warnings(upstream("").replace("http://h:1", "http://h:1/v1")).join("\n"), /\/v1/);
   assert.deepEqual(warnings(upstream("")), []);
 });

@@ -137,12 +137,23 @@ export const upstreamConfig = z.strictObject({
         .enum(["least_loaded", "round_robin", "random_two"])
         .default("least_loaded")
         .describe("How an endpoint is chosen among those that can take the request."),
-      prefix_affinity: z.boolean().default(false).describe("Reserved: accepted, not yet acted upon."),
+      prefix_affinity: z
+        .boolean()
+        .default(false)
+        .describe("Prompts that begin alike go where their beginning is warm, within `affinity_load_bound`."),
       session_header: z
         .string()
         .regex(/^[A-Za-z0-9-]{1,64}$/)
         .optional()
-        .describe("Reserved: accepted, not yet acted upon."),
+        .describe(
+          "Requests of one key with the same value of this header go to one endpoint, within `affinity_load_bound`.",
+        ),
+      affinity_load_bound: z
+        .number()
+        .min(1.05)
+        .max(4)
+        .default(1.25)
+        .describe("What an endpoint may have in flight for its warmth, as a multiple of its fair share by slots."),
     })
     .prefault({}),
   health: z

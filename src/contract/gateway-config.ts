@@ -89,6 +89,8 @@ export interface RoutingSettings {
   readonly prefixAffinity: boolean;
   /** Lower-case. */
   readonly sessionHeader: string | null;
+  /** How far above the mean an endpoint's load may be for its warmth: 1.25 is a quarter. */
+  readonly loadBound: number;
 }
 
 export interface EndpointSettings {

@@ -203,6 +203,12 @@ export const METRICS = {
     labels: ["upstream", "result"],
     help: "Requests to an upstream that keeps answers: hit, waited for an equal request, miss, bypass, refused from memory, or unavailable because the store was away.",
   },
+  affinityChoices: {
+    name: "yardmaster_affinity_choices_total",
+    type: "counter",
+    labels: ["upstream", "outcome"],
+    help: "Endpoints chosen for requests with a prefix or a session to go by: warm, placed by hash, spilled over the bound on load, or by load alone (unheard).",
+  },
   repliesNotKept: {
     name: "yardmaster_replies_not_kept_total",
     type: "counter",

@@ -189,6 +189,7 @@ export function resolveUpstream(upstream: UpstreamFile, env: Env): UpstreamSetti
       policy: upstream.routing.policy,
       prefixAffinity: upstream.routing.prefix_affinity,
       sessionHeader: upstream.routing.session_header?.toLowerCase() ?? null,
+      loadBound: upstream.routing.affinity_load_bound,
     },
     health: upstream.health,
     usage: upstream.usage,

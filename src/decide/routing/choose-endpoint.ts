@@ -1,5 +1,6 @@
 import type { Random } from "../../kernel/random.ts";
 import type { BreakerState } from "./breaker.ts";
+import { preferWarm, type AffinityOutcome, type AffinityView, type Preference } from "./prefer-warm.ts";
 
 /** What the engine said of itself. A missing value is unknown, never 0. */
 export interface LoadView {
@@ -43,6 +44,8 @@ export interface ChoiceView {
   readonly random: Random;
   /** Whether the scores are told with the choice. */
   readonly explain?: boolean;
+  /** What would like to be where something is warm; absent where nothing is asked for. */
+  readonly affinity?: AffinityView | undefined;
 }
 
 export type ExclusionReason =
@@ -81,6 +84,8 @@ export type EndpointChoice =
   | {
       readonly kind: "chosen";
       readonly id: string;
+      /** Absent where nothing was asked for. `part`: of the prompt, what is believed to be warm there. */
+      readonly affinity?: { readonly outcome: AffinityOutcome; readonly part: number };
       readonly scores?: readonly EndpointScore[];
       readonly excluded?: readonly Exclusion[];
     }
@@ -107,17 +112,32 @@ export function exclusionReason(view: EndpointView, exclude: ReadonlySet<string>
 
 /** The same view and random numbers always give the same choice. */
 export function chooseEndpoint(view: ChoiceView): EndpointChoice {
-  const chosen = pick(view);
+  const preference = view.affinity === undefined ? undefined : prefer(view, view.affinity);
+  const chosen = preference?.endpoint ?? pick(view);
   if (chosen === undefined) return { kind: "none", why: exclusions(view) };
-  if (view.explain !== true) return { kind: "chosen", id: chosen.id };
+  const { id } = chosen;
+  const affinity = preference && { affinity: { outcome: preference.outcome, part: preference.part } };
+  if (view.explain !== true) return affinity === undefined ? { kind: "chosen", id } : { kind: "chosen", id, ...affinity };
   const mean = meanOf(view);
   const eligible = view.endpoints.filter((endpoint) => exclusionReason(endpoint, view.exclude) === undefined);
   return {
     kind: "chosen",
-    id: chosen.id,
+    id,
+    ...affinity,
     scores: eligible.map((endpoint) => explain(endpoint, mean)),
     excluded: exclusions(view),
   };
+}
+
+/** Among the endpoints that are in rotation: those that have no slot now bear a part of the load too. */
+function prefer({ endpoints, exclude }: ChoiceView, affinity: AffinityView): Preference {
+  const reasons = new Map(endpoints.map((endpoint) => [endpoint, exclusionReason(endpoint, exclude)]));
+  const inRotation = endpoints.filter((endpoint) => {
+    const why = reasons.get(endpoint);
+    return why === undefined || why === "noSlot" || why === "tried";
+  });
+  const good = inRotation.filter(({ suspect }) => !suspect);
+  return preferWarm(good, (endpoint) => reasons.get(endpoint) === undefined, affinity);
 }
 
 function pick(view: ChoiceView): EndpointView | undefined {

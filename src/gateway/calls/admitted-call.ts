@@ -16,7 +16,7 @@ import type { UpstreamMetrics } from "../metrics/gateway-metrics.ts";
 import type { RequestSpan } from "../trace/tracer.ts";
 import type { UpstreamHead } from "../upstream/port.ts";
 import type { Endpoint, RunningCall } from "../upstreams/endpoint.ts";
-import type { LeaveQueue, SlotSeeker } from "../upstreams/slot-seeker.ts";
+import type { LeaveQueue, RoutingWish, SlotSeeker } from "../upstreams/slot-seeker.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 import { Attempt, type AttemptEnd, type AttemptFailure, type AttemptOwner } from "./attempt.ts";
 import { CallClock } from "./call-clock.ts";
@@ -55,7 +55,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   readonly model: string;
   readonly deadline: MonoMs | undefined;
   readonly askedAt: MonoMs;
-  readonly wantsChoice: boolean;
+  readonly routing: RoutingWish;
   choice: EndpointChoice | null = null;
   endpoint: Endpoint | null = null;
 
@@ -107,7 +107,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.bytes = request.bytes ?? 0;
     this.model = request.model;
     this.deadline = request.deadline;
-    this.wantsChoice = request.wantsChoice;
+    this.routing = request.routing;
     const { kind } = upstream.settings;
     this.mode = kind === "http" || kind === "comfyui" ? "http" : "engine";
     ({ streamEnd: this.streamEnd, answers: this.answers } = context.route);

@@ -1,6 +1,7 @@
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { ScannedObject } from "../../decide/http/json-splice.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
+import type { RoutingWish } from "../upstreams/slot-seeker.ts";
 
 /** A request that was read and checked, on its way to an upstream. */
 export interface PreparedRequest {
@@ -28,8 +29,7 @@ export interface PreparedRequest {
   readonly plainAnswer: boolean;
   readonly deadline: MonoMs | undefined;
   readonly wantsQueueEvents: boolean;
-  /** An operator asks how the endpoint is chosen. */
-  readonly wantsChoice: boolean;
+  readonly routing: RoutingWish;
   /** Given back as soon as the body can't be needed any more. */
   readonly memory: { free(unused: boolean): void };
 }

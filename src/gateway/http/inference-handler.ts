@@ -11,6 +11,7 @@ import { estimateTokens, LENGTH_MEMBERS, NO_ESTIMATE } from "../../decide/limits
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import { AdmittedCall } from "../calls/admitted-call.ts";
+import { affinityWish } from "../calls/affinity-wish.ts";
 import { headerValue } from "../calls/answer-headers.ts";
 import type { CallDeps } from "../calls/call-deps.ts";
 import { recordRefusal } from "../calls/call-record.ts";
@@ -343,7 +344,15 @@ export class InferenceHandler {
       plainAnswer: onEnded !== null,
       deadline: arriving.deadline,
       wantsQueueEvents: asksForPlaces(context.req.rawHeaders),
-      wantsChoice: this.#asksForChoice(context),
+      routing: {
+        explain: this.#asksForChoice(context),
+        affinity: affinityWish(upstream.settings.routing, {
+          keyId: context.key.id,
+          rawHeaders: context.req.rawHeaders,
+          model,
+          chunks: scanned.kind === "json" && !translated ? chunks : null,
+        }),
+      },
       memory,
     };
     this.#ask(context, upstream, request, onEnded, route);

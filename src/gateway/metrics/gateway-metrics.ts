@@ -2,6 +2,7 @@ import type { RequestOutcome } from "../../contract/audit-event.ts";
 import type { MetricDefinition } from "../../contract/metric-definition.ts";
 import { METRICS } from "../../contract/metric-names.ts";
 import { REQUEST_CLASSES, type RequestClass } from "../../contract/request-class.ts";
+import type { AffinityOutcome } from "../../decide/routing/prefer-warm.ts";
 import type { FeedRefusal } from "../../decide/feed/take-feed.ts";
 import type { NotKept } from "../../decide/replay/keep-answer.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
@@ -41,6 +42,7 @@ export interface UpstreamMetrics {
   readonly clientStalls: CounterSeries;
   readonly streamErrors: CounterSeries;
   readonly emptyAnswers: CounterSeries;
+  affinity(outcome: AffinityOutcome): void;
   cached(result: "hit" | "waited" | "miss" | "bypass" | "refused" | "unavailable"): void;
 }
 
@@ -122,7 +124,8 @@ type Counters = Record<
   | "clientStalls"
   | "streamErrors"
   | "emptyAnswers"
-  | "cacheRequests",
+  | "cacheRequests"
+  | "affinityChoices",
   CounterFamily
 >;
 type Histograms = Record<"requestDuration" | "queue" | "firstByte" | "tokenGap", HistogramFamily>;
@@ -200,6 +203,7 @@ function makeUpstreamMetrics(counters: Counters, histograms: Histograms, upstrea
     clientStalls: counters.clientStalls.labels(upstream),
     streamErrors: counters.streamErrors.labels(upstream),
     emptyAnswers: counters.emptyAnswers.labels(upstream),
+    affinity: (outcome) => counters.affinityChoices.labels(upstream, outcome).inc(),
     cached: (result) => counters.cacheRequests.labels(upstream, result).inc(),
   };
 }
@@ -263,6 +267,7 @@ function registerCounted(registry: Registry): { counters: Counters; histograms: 
       streamErrors: counter(registry, METRICS.streamErrors),
       emptyAnswers: counter(registry, METRICS.emptyAnswers),
       cacheRequests: counter(registry, METRICS.cacheRequests),
+      affinityChoices: counter(registry, METRICS.affinityChoices),
     },
     histograms: {
       requestDuration: histogram(registry, METRICS.requestDuration),

@@ -1,5 +1,6 @@
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { Admission, PoolEvent } from "../../decide/admission/admission-pool.ts";
+import type { AffinityWish } from "../../decide/routing/affinity-table.ts";
 import type { EndpointChoice } from "../../decide/routing/choose-endpoint.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
 import type { Endpoint } from "./endpoint.ts";
@@ -14,6 +15,14 @@ export type LeaveQueue =
   | "draining"
   | "removed";
 
+/** What a request asks of the choice of its endpoint. */
+export interface RoutingWish {
+  /** An operator asks how the endpoint is chosen: the scores are then left in `choice`. */
+  readonly explain: boolean;
+  /** What it would like to find warm; null where the upstream does not look for it. */
+  readonly affinity: AffinityWish | null;
+}
+
 /** A request that asks for a slot. Exactly one of the callbacks follows a queued arrival, unless it is withdrawn. */
 export interface SlotSeeker {
   readonly id: number;
@@ -24,8 +33,7 @@ export interface SlotSeeker {
   readonly model: string;
   readonly deadline: MonoMs | undefined;
   readonly askedAt: MonoMs;
-  /** Whether the scores behind the choice are wanted; they are then left in `choice`. */
-  readonly wantsChoice: boolean;
+  readonly routing: RoutingWish;
   choice: EndpointChoice | null;
   /** The endpoint booked for it; set by the upstream in the same step as the admission. */
   endpoint: Endpoint | null;

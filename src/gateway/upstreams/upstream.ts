@@ -24,8 +24,10 @@ import type { Logger } from "../../kernel/log.ts";
 import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
 import { Endpoint, endpointKey, type RunningCall } from "./endpoint.ts";
-import type { SlotSeeker } from "./slot-seeker.ts";
+import type { RoutingWish, SlotSeeker } from "./slot-seeker.ts";
 import { resultKindOf, type TryResult } from "./try-result.ts";
+import { UpstreamAffinity } from "./upstream-affinity.ts";
+import { groupOf, isListed } from "./model-groups.ts";
 import { bookEndpoint, poolLimits, SharedEndpoints } from "./shared-endpoints.ts";
 
 export interface UpstreamDeps {
@@ -77,6 +79,7 @@ export class Upstream implements Room {
   readonly endpoints: Endpoint[] = [];
   readonly leaving = new Set<Endpoint>();
   readonly waits = new WaitMeter();
+  readonly affinity = new UpstreamAffinity();
   readonly #deps: UpstreamDeps;
   /** Null under `coordination: local`. */
   readonly sharer: SlotSharer | null;
@@ -182,7 +185,7 @@ export class Upstream implements Room {
         key: seeker.keyId,
         weight: seeker.weight,
         bytes: seeker.bytes,
-        group: this.#groupOf(seeker.model),
+        group: groupOf(this.endpoints, seeker.model),
         deadline: seeker.deadline,
       },
       now,
@@ -352,7 +355,7 @@ export class Upstream implements Room {
       return { reason: "no endpoint is configured or registered", retryAfterMs: AWAY_MS };
     const reasons: string[] = [];
     let retryAfterMs = AWAY_MS;
-    const listed = this.#modelIsListed(model);
+    const listed = isListed(this.endpoints, model);
     for (const endpoint of this.endpoints) {
       const why = endpoint.whyAway(now, model, listed, strict);
       if (why === null) return null;
@@ -365,7 +368,7 @@ export class Upstream implements Room {
 
   /** What each endpoint would get for a request now; for `/health`. */
   explain(model: string): { readonly scores: readonly unknown[]; readonly excluded: readonly Exclusion[] } {
-    const outcome = this.#choose(model, NONE_TRIED, this.#deps.clock.mono(), true);
+    const outcome = this.#choose(model, NONE_TRIED, this.#deps.clock.mono(), EXPLAINED);
     return outcome.kind === "chosen"
       ? { scores: outcome.scores ?? [], excluded: [] }
       : { scores: [], excluded: outcome.why };
@@ -397,13 +400,18 @@ export class Upstream implements Room {
 
   #pick(seeker: SlotSeeker, tried: ReadonlySet<string>, mayTake: (endpoint: Endpoint) => boolean): Endpoint | null {
     const now = this.#deps.clock.mono();
-    const outcome = this.#choose(seeker.model, tried, now, seeker.wantsChoice, mayTake);
-    if (seeker.wantsChoice) seeker.choice = outcome;
+    const wish = seeker.routing;
+    const outcome = this.#choose(seeker.model, tried, now, wish, mayTake);
+    if (wish.explain) seeker.choice = outcome;
     if (outcome.kind === "none") return null;
     const endpoint = this.endpoints.find((candidate) => candidate.id === outcome.id) ?? null;
     if (endpoint === null) return null;
     this.#cursor += 1;
     endpoint.booked += 1;
+    if (outcome.affinity !== undefined) {
+      this.affinity.note(wish.affinity, endpoint.id);
+      this.#deps.metrics.forUpstream(this.settings.id).affinity(outcome.affinity.outcome);
+    }
     if (endpoint.breaker.beginProbe(now)) endpoint.probe = seeker;
     return endpoint;
   }
@@ -412,10 +420,10 @@ export class Upstream implements Room {
     model: string,
     tried: ReadonlySet<string>,
     now: MonoMs,
-    explain: boolean,
+    wish: RoutingWish,
     mayTake: (endpoint: Endpoint) => boolean = ANY,
   ): EndpointChoice {
-    const listed = this.#modelIsListed(model);
+    const listed = isListed(this.endpoints, model);
     const open = mayTake === ANY ? this.endpoints : this.endpoints.filter(mayTake);
     return chooseEndpoint({
       endpoints: open.map((endpoint) => endpoint.view(now, model, listed)),
@@ -423,20 +431,9 @@ export class Upstream implements Room {
       exclude: tried,
       cursor: this.#cursor,
       random: this.#deps.random,
-      explain,
+      explain: wish.explain,
+      affinity: this.affinity.view(wish.affinity, this.settings.routing),
     });
-  }
-
-  /** Whether any engine lists the model: only then can the others be known not to have it (an alias is listed by none). */
-  #modelIsListed(model: string): boolean {
-    return this.endpoints.some((endpoint) => endpoint.models?.has(model) === true);
-  }
-
-  #groupOf(model: string): string {
-    return this.endpoints.some((endpoint) => endpoint.models !== null && !endpoint.models.has(model)) &&
-      this.#modelIsListed(model)
-      ? model
-      : "";
   }
 
   #leave(endpoint: Endpoint): void {
@@ -496,5 +493,6 @@ export class Upstream implements Room {
   }
 }
 
+const EXPLAINED: RoutingWish = { explain: true, affinity: null };
 const ANY = (): boolean => true;
 const NONE_TRIED: ReadonlySet<string> = new Set();

@@ -29,6 +29,18 @@ export function upstreamHealth(upstream: Upstream, now: MonoMs): Record<string, 
     },
     endpoints: [...upstream.endpoints, ...upstream.leaving].map((endpoint) => endpointHealth(endpoint, now)),
     choice: upstream.explain(""),
+    affinity: affinityHealth(upstream),
+  };
+}
+
+/** Null where nothing is kept together. */
+function affinityHealth({ settings: { routing }, affinity }: Upstream): Record<string, unknown> | null {
+  if (!routing.prefixAffinity && routing.sessionHeader === null) return null;
+  return {
+    prefix: routing.prefixAffinity,
+    session_header: routing.sessionHeader,
+    load_bound: routing.loadBound,
+    known: affinity.entries,
   };
 }
 
