@@ -10,12 +10,16 @@ import { machine, showTable } from "./page-table.ts";
 
 const { values } = parseArgs({ options: { write: { type: "boolean", default: false } } });
 const ENGINES = 4;
-const CONVERSATIONS = 240;
-const TURNS_MAX = 8;
-/** Conversations that are under way at once. */
-const LANES = 48;
+/** Conversations that are under way side by side: people think between their turns. */
+const CONVERSATIONS = 300;
+const TURNS_MIN = 4;
+const TURNS_MAX = 10;
+/** Calls at once. */
+const LANES = 32;
 /** System prompts, of which each conversation has one. */
 const FORMS = 6;
+/** Blocks of 16 tokens in one engine's cache: room for a little more than its fair share of all conversations. */
+const CACHE_BLOCKS = 13_000;
 
 interface Message {
   readonly role: string;
@@ -25,10 +29,26 @@ const random = seededRandom(15);
 const pick = (count: number): number => Math.floor(random.next() * count);
 const words = (count: number): string => Array.from({ length: count }, () => `w${pick(100_000)}`).join(" ");
 const forms = Array.from({ length: FORMS }, () => words(120));
-const trace = Array.from({ length: CONVERSATIONS }, () => ({
+const talks = Array.from({ length: CONVERSATIONS }, () => ({
   form: forms[pick(FORMS)]!,
-  turns: Array.from({ length: 3 + pick(TURNS_MAX - 2) }, () => ({ asked: words(60), answered: words(40) })),
+  // The first question comes with the text that it is about.
+  turns: Array.from({ length: TURNS_MIN + pick(TURNS_MAX - TURNS_MIN + 1) }, (_, turn) => ({
+    asked: words(turn === 0 ? 300 + pick(1_200) : 30),
+    answered: words(30),
+  })),
 }));
+
+type Talk = (typeof talks)[number];
+
+/** Whose turn it is, one after another: anybody's who has one left. */
+const order: Talk[] = [];
+const left = talks.map((talk) => ({ talk, turns: talk.turns.length }));
+while (left.length > 0) {
+  const at = pick(left.length);
+  order.push(left[at]!.talk);
+  left[at]!.turns -= 1;
+  if (left[at]!.turns === 0) left.splice(at, 1);
+}
 
 interface Figures {
   /** Of all prompt tokens, those that an engine had warm. */
@@ -47,7 +67,7 @@ async function replay(routing: Record<string, unknown>): Promise<Figures> {
         slots: LANES,
         prefillTps: 40_000,
         decodeTps: 2_000,
-        kvBlocks: 6_000,
+        kvBlocks: CACHE_BLOCKS,
         seed,
         clock: systemClock,
       }),
@@ -58,21 +78,33 @@ async function replay(routing: Record<string, unknown>): Promise<Figures> {
       { id: "m", engine: "vllm", models: ["m"], slots: LANES, routing, endpoints: engines.map(({ url }) => ({ url })) },
     ],
   });
-  const queue = [...trace];
+  const said = new Map<Talk, { readonly messages: Message[]; turn: number; last: Promise<void> }>();
+  const takeTurn = async (talk: Talk): Promise<void> => {
+    const state = said.get(talk)!;
+    const { asked, answered } = talk.turns[state.turn]!;
+    state.turn += 1;
+    state.messages.push({ role: "user", content: asked });
+    const response = await fetch(`${gateway.url}/v1/chat/completions`, {
+      method: "POST",
+      headers: { ...gateway.auth, "content-type": "application/json" },
+      body: JSON.stringify({ model: "m", max_tokens: 20, messages: state.messages }),
+    });
+    await response.text();
+    if (response.status !== 200) throw new Error(`a call was answered ${response.status}`);
+    state.messages.push({ role: "assistant", content: answered });
+  };
+  const queue = [...order];
   const lane = async (): Promise<void> => {
     for (let talk = queue.shift(); talk !== undefined; talk = queue.shift()) {
-      const messages: Message[] = [{ role: "system", content: talk.form }];
-      for (const { asked, answered } of talk.turns) {
-        messages.push({ role: "user", content: asked });
-        const response = await fetch(`${gateway.url}/v1/chat/completions`, {
-          method: "POST",
-          headers: { ...gateway.auth, "content-type": "application/json" },
-          body: JSON.stringify({ model: "m", max_tokens: 20, messages }),
-        });
-        await response.text();
-        if (response.status !== 200) throw new Error(`a call was answered ${response.status}`);
-        messages.push({ role: "assistant", content: answered });
-      }
+      const next = talk;
+      const state = said.get(next) ?? {
+        messages: [{ role: "system", content: next.form }],
+        turn: 0,
+        last: Promise.resolve(),
+      };
+      said.set(next, state);
+      state.last = state.last.then(() => takeTurn(next));
+      await state.last;
     }
   };
   await Promise.all(Array.from({ length: LANES }, lane));
@@ -103,11 +135,10 @@ for (const { name, routing } of ways) found.push({ name, ...(await replay(routin
 const [blind] = found;
 const warm = found.at(-1)!;
 const gain = warm.hitRate / blind!.hitRate;
-const calls = sum(trace.map(({ turns }) => turns.length));
 showTable(
   "affinity",
   [
-    `Machine: ${machine()}; ${CONVERSATIONS} conversations of 3 to ${TURNS_MAX + 2} turns under ${FORMS} system prompts, ${calls} calls, ${LANES} conversations at once, ${ENGINES} simulated engines.`,
+    `Machine: ${machine()}; ${CONVERSATIONS} conversations of ${TURNS_MIN} to ${TURNS_MAX} turns side by side under ${FORMS} system prompts, ${order.length} calls, ${LANES} at once, ${ENGINES} simulated engines with caches of ${CACHE_BLOCKS * 16} tokens, a little more than a fourth of what all conversations take; each begins with a text of 300 to 1500 words.`,
     "",
     "| routing | prompt tokens found warm | hottest / mean, requests | hottest / mean, tokens computed |",
     "| --- | --- | --- | --- |",

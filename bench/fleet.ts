@@ -4,7 +4,7 @@
 // the delay of the event loop are read from the control plane's metrics. --write puts the result into docs/benchmarks.md.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";

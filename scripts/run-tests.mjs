@@ -32,6 +32,8 @@ const runner = spawn(
     `--test-timeout=${TEST_MS_MAX}`,
     "--test-reporter=spec",
     "--test-reporter-destination=stdout",
+    `--test-reporter=${new URL("slow-files.mjs", import.meta.url)}`,
+    "--test-reporter-destination=stdout",
     ...(named.length > 0 ? named : EVERYTHING),
   ],
   { cwd: root, stdio: "inherit", env: { ...process.env, NODE_COMPILE_CACHE: cache } },

@@ -152,7 +152,7 @@ export const upstreamConfig = z.strictObject({
         .number()
         .min(1.05)
         .max(4)
-        .default(1.25)
+        .default(1.35)
         .describe("What an endpoint may have in flight for its warmth, as a multiple of its fair share by slots."),
     })
     .prefault({}),

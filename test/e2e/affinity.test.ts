@@ -116,7 +116,10 @@ test("an operator sees what was warm and why an endpoint was chosen, in the head
   assert.ok(choice.affinity.part > 0.9, JSON.stringify(choice));
   const after = await gateway.metric('yardmaster_affinity_choices_total{upstream="warm",outcome="warm"}');
   assert.equal(after, before + 1);
-  const page = (await gateway.health()).upstreams as unknown as readonly { readonly id: string; readonly affinity: unknown }[];
+  const page = (await gateway.health()).upstreams as unknown as readonly {
+    readonly id: string;
+    readonly affinity: unknown;
+  }[];
   const shown = page.find(({ id }) => id === "warm")?.affinity as { readonly known: number } | null;
   assert.ok(shown !== null && shown.known > CONVERSATIONS);
   assert.equal(page.find(({ id }) => id === "plain")?.affinity, null);
@@ -124,12 +127,10 @@ test("an operator sees what was warm and why an endpoint was chosen, in the head
 
 test("a burst of one conversation does not pile up on the engine that has it warm: no engine has more than its bounded share [10.R3]", async () => {
   const messages = [SYSTEM, ...turn("burst", 0), turn("burst", 1)[0]!];
-  for (const engine of engines) engine.script({ delayFirstMs: 300 });
-  await Promise.all(
-    Array.from({ length: 40 }, () => ask(gateways[0]!, { model: "warm", user: "burst", messages })),
-  );
+  for (const engine of engines) engine.script({ do: { delayHeadMs: 500 } });
+  await Promise.all(Array.from({ length: 40 }, () => ask(gateways[0]!, { model: "warm", user: "burst", messages })));
   for (const engine of engines) engine.clearScript();
   const peaks = engines.map((engine) => engine.ledger().byTag["burst"]?.inSlotPeak ?? 0);
-  assert.ok(Math.max(...peaks) <= Math.ceil((40 * 1.25) / ENGINES), peaks.join(", "));
+  assert.ok(Math.max(...peaks) <= Math.ceil((40 * 1.35) / ENGINES), peaks.join(", "));
   assert.ok(Math.min(...peaks) > 0, peaks.join(", "));
 });

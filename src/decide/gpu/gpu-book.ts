@@ -128,7 +128,13 @@ export class GpuBook {
     };
     const pages = new Map<string, string>();
     const pageOf = (host: string): string => {
-      const page = pages.get(host) ?? reading ?? samples.filter((sample) => sample.host === host).map(readingsOf).join();
+      const page =
+        pages.get(host) ??
+        reading ??
+        samples
+          .filter((sample) => sample.host === host)
+          .map(readingsOf)
+          .join();
       pages.set(host, page);
       return page;
     };

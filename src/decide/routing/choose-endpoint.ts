@@ -117,7 +117,8 @@ export function chooseEndpoint(view: ChoiceView): EndpointChoice {
   if (chosen === undefined) return { kind: "none", why: exclusions(view) };
   const { id } = chosen;
   const affinity = preference && { affinity: { outcome: preference.outcome, part: preference.part } };
-  if (view.explain !== true) return affinity === undefined ? { kind: "chosen", id } : { kind: "chosen", id, ...affinity };
+  if (view.explain !== true)
+    return affinity === undefined ? { kind: "chosen", id } : { kind: "chosen", id, ...affinity };
   const mean = meanOf(view);
   const eligible = view.endpoints.filter((endpoint) => exclusionReason(endpoint, view.exclude) === undefined);
   return {

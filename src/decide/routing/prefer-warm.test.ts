@@ -104,10 +104,7 @@ for (const [what, part] of away)
     const now = FOUR.map((view) => (view.id === home ? { ...view, ...part } : view));
     assert.notEqual(idOf(router.choose(session("x"), now)), home);
     if ("inFlight" in part || "suspect" in part) return;
-    assert.deepEqual(
-      router.choose(session("x"), [anEndpoint("only", part)]).kind,
-      "none",
-    );
+    assert.deepEqual(router.choose(session("x"), [anEndpoint("only", part)]).kind, "none");
   });
 
 test("a retry goes elsewhere, however warm the endpoint that failed [10.R3 10.R4]", () => {

@@ -38,8 +38,16 @@ test("two conversations under one system prompt share its block and part at thei
 });
 
 const apart: readonly { readonly name: string; readonly a: unknown; readonly b: unknown; readonly model?: string }[] = [
-  { name: "another system prompt", a: { system: "x", messages: [user("q")] }, b: { system: "y", messages: [user("q")] } },
-  { name: "other tools", a: { tools: [{ n: 1 }], messages: [user("q")] }, b: { tools: [{ n: 2 }], messages: [user("q")] } },
+  {
+    name: "another system prompt",
+    a: { system: "x", messages: [user("q")] },
+    b: { system: "y", messages: [user("q")] },
+  },
+  {
+    name: "other tools",
+    a: { tools: [{ n: 1 }], messages: [user("q")] },
+    b: { tools: [{ n: 2 }], messages: [user("q")] },
+  },
   { name: "other instructions", a: { instructions: "x", input: "q" }, b: { instructions: "y", input: "q" } },
   { name: "another model", a: { messages: [user("q")] }, b: { messages: [user("q")] }, model: "n" },
 ];
@@ -72,14 +80,19 @@ for (const body of nothing)
 test("however the bytes were cut on their way, the blocks are the same [10.R3]", () => {
   const body = fc.record({
     system: fc.option(fc.string()),
-    messages: fc.array(fc.record({ role: fc.constantFrom("system", "user", "assistant"), content: fc.string({ maxLength: 900 }) }), {
-      maxLength: 6,
-    }),
+    messages: fc.array(
+      fc.record({ role: fc.constantFrom("system", "user", "assistant"), content: fc.string({ maxLength: 900 }) }),
+      {
+        maxLength: 6,
+      },
+    ),
   });
   fc.assert(
     fc.property(body, fc.array(fc.nat(2_000)), (value, cuts) => {
       const whole = Buffer.from(JSON.stringify(value));
-      const places = [...new Set([0, ...cuts.filter((cut) => cut < whole.length), whole.length])].toSorted((a, b) => a - b);
+      const places = [...new Set([0, ...cuts.filter((cut) => cut < whole.length), whole.length])].toSorted(
+        (a, b) => a - b,
+      );
       const chunks = places.slice(1).map((end, at) => whole.subarray(places[at], end));
       assert.deepEqual(prefixBlocks(chunks, "m"), prefixBlocks([whole], "m"));
     }),
@@ -89,14 +102,21 @@ test("however the bytes were cut on their way, the blocks are the same [10.R3]",
 test("any conversation is a prefix of itself with further messages, block for block [10.R3]", () => {
   const message = fc.record({
     role: fc.constantFrom("system", "user", "assistant", "tool"),
-    content: fc.oneof(fc.string({ maxLength: 3_000 }), fc.array(fc.record({ type: fc.constant("text"), text: fc.string() }))),
+    content: fc.oneof(
+      fc.string({ maxLength: 3_000 }),
+      fc.array(fc.record({ type: fc.constant("text"), text: fc.string() })),
+    ),
   });
   fc.assert(
-    fc.property(fc.array(message, { minLength: 1, maxLength: 8 }), fc.array(message, { maxLength: 4 }), (said, more) => {
-      const before = must({ messages: said });
-      const after = must({ messages: [...said, ...more] });
-      assert.equal(shared(before, after), before.hashes.length);
-    }),
+    fc.property(
+      fc.array(message, { minLength: 1, maxLength: 8 }),
+      fc.array(message, { maxLength: 4 }),
+      (said, more) => {
+        const before = must({ messages: said });
+        const after = must({ messages: [...said, ...more] });
+        assert.equal(shared(before, after), before.hashes.length);
+      },
+    ),
   );
 });
 

@@ -72,7 +72,8 @@ function readPrompt(value: Buffer, bytes: number, chain: HashChain): PrefixBlock
     from = end;
     hashes.push(chain.value);
     ends.push(end);
-    if (head < 0 && messageFrom !== undefined && !isOfSystem(value.subarray(messageFrom, end))) head = hashes.length - 1;
+    if (head < 0 && messageFrom !== undefined && !isOfSystem(value.subarray(messageFrom, end)))
+      head = hashes.length - 1;
     if (hashes.length === BLOCKS_MAX) break;
   }
   if (hashes.length === 0) return undefined;

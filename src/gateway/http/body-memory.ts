@@ -1,5 +1,5 @@
 /** Smaller pieces are left to the garbage collector, which copes with them. */
-export const FREED_BYTES_MIN = 1024 * 1024;
+export const FREED_BYTES_MIN = 8 * 1024;
 
 /**
  * The memory of a collected body. Gives the budget its bytes back once, whoever comes first: a commit, an end or a refusal.
