@@ -103,7 +103,11 @@ async function replay(routing: Record<string, unknown>): Promise<Figures> {
         last: Promise.resolve(),
       };
       said.set(next, state);
-      state.last = state.last.then(() => takeTurn(next));
+      const before = state.last;
+      state.last = (async () => {
+        await before;
+        await takeTurn(next);
+      })();
       await state.last;
     }
   };

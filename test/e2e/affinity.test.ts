@@ -132,5 +132,5 @@ test("a burst of one conversation does not pile up on the engine that has it war
   for (const engine of engines) engine.clearScript();
   const peaks = engines.map((engine) => engine.ledger().byTag["burst"]?.concurrentPeak ?? 0);
   assert.ok(Math.max(...peaks) <= Math.ceil((40 * 1.35) / ENGINES), peaks.join(", "));
-  assert.ok(Math.min(...peaks) > 0, peaks.join(", "));
+  assert.ok(peaks.filter((peak) => peak > 0).length >= 3, peaks.join(", "));
 });

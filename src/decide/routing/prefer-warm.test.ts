@@ -178,7 +178,10 @@ test("warmth never puts more on an endpoint than its bounded share of what runs,
         running[at]! += 1;
         const load = running.reduce((sum, count) => sum + count, 0);
         if (choice.affinity?.outcome !== "unheard")
-          assert.ok(running[at]! <= Math.ceil((bound * load * sizes[at]!) / total), `${running} of ${sizes}`);
+          assert.ok(
+            running[at]! <= Math.ceil((bound * load * sizes[at]!) / total),
+            `${running.join()} of ${sizes.join()}`,
+          );
       }
     }),
   );
