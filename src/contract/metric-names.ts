@@ -2,6 +2,7 @@ import { GPU_METRICS } from "./gpu-metric-names.ts";
 import { KEY_METRICS } from "./key-metric-names.ts";
 import type { MetricDefinition } from "./metric-definition.ts";
 import { OVERFLOW_METRICS } from "./overflow-metric-names.ts";
+import { REPLY_METRICS } from "./reply-metric-names.ts";
 
 const SHORT_S = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120];
 const LONG_S = [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800];
@@ -197,47 +198,12 @@ export const METRICS = {
     labels: ["result"],
     help: "Requests with an Idempotency-Key: first of their key, replayed, waited for another's answer, told to come again (in_progress), refused (mismatch), or unprotected because the store was away.",
   },
-  cacheRequests: {
-    name: "yardmaster_cache_requests_total",
-    type: "counter",
-    labels: ["upstream", "result"],
-    help: "Requests to an upstream that keeps answers: hit, waited for an equal request, miss, bypass, refused from memory, or unavailable because the store was away.",
-  },
+  ...REPLY_METRICS,
   affinityChoices: {
     name: "yardmaster_affinity_choices_total",
     type: "counter",
     labels: ["upstream", "outcome"],
     help: "Endpoints chosen for requests with a prefix or a session to go by: warm, placed by hash, spilled over the bound on load, or by load alone (unheard).",
-  },
-  repliesNotKept: {
-    name: "yardmaster_replies_not_kept_total",
-    type: "counter",
-    labels: ["purpose", "why"],
-    help: "Answers that could have been kept to be given again, and were not.",
-  },
-  replyWaiting: {
-    name: "yardmaster_reply_waiting",
-    type: "gauge",
-    labels: [],
-    help: "Requests that look for a kept answer, or wait for that of an equal request.",
-  },
-  replies: {
-    name: "yardmaster_replies",
-    type: "gauge",
-    labels: ["purpose"],
-    help: "Kept answers. Absent where nobody has counted them.",
-  },
-  replyBytes: {
-    name: "yardmaster_reply_bytes",
-    type: "gauge",
-    labels: ["purpose"],
-    help: "Bytes of kept answers. Absent where nobody has counted them.",
-  },
-  repliesEvicted: {
-    name: "yardmaster_replies_evicted_total",
-    type: "counter",
-    labels: ["purpose"],
-    help: "Kept answers that had to leave before their time, for others.",
   },
   authFailures: {
     name: "yardmaster_auth_failures_total",
