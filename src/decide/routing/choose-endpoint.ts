@@ -131,7 +131,7 @@ export function chooseEndpoint(view: ChoiceView): EndpointChoice {
 }
 
 /** Among the endpoints that are in rotation: those that have no slot now bear a part of the load too. */
-function prefer({ endpoints, exclude }: ChoiceView, affinity: AffinityView): Preference {
+function prefer({ endpoints, exclude }: ChoiceView, affinity: AffinityView): Preference<EndpointView> {
   const reasons = new Map(endpoints.map((endpoint) => [endpoint, exclusionReason(endpoint, exclude)]));
   const inRotation = endpoints.filter((endpoint) => {
     const why = reasons.get(endpoint);

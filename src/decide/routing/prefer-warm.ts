@@ -1,5 +1,4 @@
 import type { AffinityWish, WarmMatch } from "./affinity-table.ts";
-import type { EndpointView } from "./choose-endpoint.ts";
 import { hashText } from "./prefix-blocks.ts";
 
 export interface AffinityView {
@@ -17,30 +16,38 @@ export interface AffinityView {
  */
 export type AffinityOutcome = "warm" | "placed" | "spilled" | "unheard";
 
-export interface Preference {
-  readonly endpoint: EndpointView | undefined;
+/** What counts of an endpoint here. */
+export interface LoadedEndpoint {
+  readonly id: string;
+  readonly slots: number;
+  readonly inFlight: number;
+  readonly external: number;
+}
+
+export interface Preference<View> {
+  readonly endpoint: View | undefined;
   readonly outcome: AffinityOutcome;
   /** Of the prompt, what is warm there; 0 where nothing is known. */
   readonly part: number;
 }
 
-const loadOf = ({ inFlight, external }: EndpointView): number => inFlight + external;
+const loadOf = ({ inFlight, external }: LoadedEndpoint): number => inFlight + external;
 
 /**
  * Bounded load (Mirrokni, Thorup, Zadimoghaddam 2017): an endpoint takes no more than `bound` times its share by slots of all that runs
  * with this request, rounded up. `inRotation`: those that could serve it if they had room. `mayTake`: those that can now.
  */
-export function preferWarm(
-  inRotation: readonly EndpointView[],
-  mayTake: (view: EndpointView) => boolean,
+export function preferWarm<View extends LoadedEndpoint>(
+  inRotation: readonly View[],
+  mayTake: (view: View) => boolean,
   { wish, matches, loadBound }: AffinityView,
-): Preference {
+): Preference<View> {
   let [load, slots] = [1, 0];
   for (const view of inRotation) {
     load += loadOf(view);
     slots += view.slots;
   }
-  const isOpen = (view: EndpointView): boolean =>
+  const isOpen = (view: View): boolean =>
     loadOf(view) < Math.ceil((loadBound * load * view.slots) / slots) && mayTake(view);
   let spilled = false;
   for (const { ids, part } of matches) {
@@ -55,8 +62,8 @@ export function preferWarm(
   return { endpoint, outcome: spilled || endpoint !== ranked[0] ? "spilled" : "placed", part: 0 };
 }
 
-function leastBusy(views: readonly EndpointView[]): EndpointView | undefined {
-  let best: EndpointView | undefined;
+function leastBusy<View extends LoadedEndpoint>(views: readonly View[]): View | undefined {
+  let best: View | undefined;
   for (const view of views)
     if (best === undefined || loadOf(view) / view.slots < loadOf(best) / best.slots) best = view;
   return best;
@@ -69,8 +76,8 @@ const keyOf = ({ session, prefix }: AffinityWish): number =>
  * Weighted rendezvous hashing: every gateway that knows the same endpoints finds the same order, and an endpoint that leaves
  * moves only what it had itself.
  */
-export function rankByHash(key: number, views: readonly EndpointView[]): EndpointView[] {
-  const score = ({ id, slots }: EndpointView): number => -slots / Math.log(unitOf(key, id));
+export function rankByHash<View extends LoadedEndpoint>(key: number, views: readonly View[]): View[] {
+  const score = ({ id, slots }: View): number => -slots / Math.log(unitOf(key, id));
   return views
     .map((view) => ({ view, score: score(view) }))
     .toSorted((a, b) => b.score - a.score || (a.view.id < b.view.id ? -1 : 1))
