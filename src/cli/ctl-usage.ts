@@ -12,6 +12,7 @@ import {
   type UsageRowView,
   type UsageView,
 } from "../contract/usage-view.ts";
+import { escapeControls } from "../kernel/log.ts";
 import { readArgs, splitList, usageError } from "./args.ts";
 import { type CliIo, type Command, EXIT } from "./cli-io.ts";
 import {
@@ -103,7 +104,7 @@ async function printAll(
 
 function print(view: UsageView, format: (typeof FORMATS)[number], io: CliIo): void {
   const { group, rows, total } = view;
-  if (format === "json") return io.out(`${JSON.stringify(view)}\n`);
+  if (format === "json") return io.out(`${escapeControls(JSON.stringify(view))}\n`);
   if (format === "csv")
     return io.out(usageCsvHead(group, total) + rows.map((row) => usageCsvLine(group, row, total)).join(""));
   io.out(formatUsage(view));

@@ -7,6 +7,7 @@ import { anEngine } from "./support/an-engine.ts";
 import { call, startCall, type LiveCall } from "./support/calls.ts";
 import { OUTSIDE_KEY, outsideKey } from "./support/overflow-world.ts";
 import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { rowsOf } from "./support/usage.ts";
 
 // People's chats whose own site has a long queue; the other site is a second engine, whose ledger says what came there.
 
@@ -106,7 +107,7 @@ test("a chat that would wait is streamed from the other site, in that site's wor
   });
 });
 
-test("a paid chat is reserved at what it may cost at most and settled at what it used [50.V7 50.V4]", async () => {
+test("a paid chat is reserved at what it may cost at most, settled at what it used, and counted as its key's use [50.V7 50.V4 60.K4]", async () => {
   const tier = { price: { per_1k_tokens: 100, currency: "EUR" }, budget: { per_day: 1_000, per_month: 1_000 } };
   await withGateway(tier, async (gateway) => {
     const answer = await call(gateway, { body: chat() });
@@ -118,6 +119,9 @@ test("a paid chat is reserved at what it may cost at most and settled at what it
     );
     assert.equal(spend?.spent_today, ((usage.prompt_tokens + usage.completion_tokens) * 100) / 1_000);
     assert.equal(there.ledger().entries.length, 1);
+    const used = (await rowsOf(gateway, "&key_id=outside")).get("outside m");
+    assert.deepEqual([used?.cost, used?.outcomes, used?.gpu_seconds], [{ EUR: spend?.spent_today }, { ok: 1 }, 0]);
+    assert.equal(used?.completion_tokens, usage.completion_tokens);
   });
 });
 

@@ -77,6 +77,29 @@ function raceSuite(shared: boolean, fresh: () => Promise<DocsUnderTest>): void {
 }
 
 function keepingSuite(fresh: () => Promise<DocsUnderTest>): void {
+  test("what is settled is told once, with whose it was, however often and wherever it is settled again [60.K4]", async () => {
+    const under = await fresh();
+    const told: unknown[] = [];
+    const onSettled: NonNullable<ConstructorParameters<typeof Ledger>[0]["onSettled"]> = ({ payer, chargedMicros }) =>
+      void told.push([payer, chargedMicros]);
+    const memory = aMemory();
+    const first = new Ledger({ store: await under.open(), memory, newEpoch: randomUUID, onSettled });
+    const payer = { keyId: "k", model: "m", upstream: "u" };
+    const [paid, free] = [anAsk("paid", { payer }), anAsk("free", { payer })];
+    for (const ask of [paid, free]) {
+      await first.reserve(ask);
+      await first.begin(ask);
+    }
+    await first.settle(paid, 600_000);
+    await first.settle(paid, 600_000);
+    await first.giveBack(free, "nothing was charged");
+    await first.close();
+    const second = new Ledger({ store: await under.open(), memory, newEpoch: randomUUID, onSettled });
+    await second.settle(paid, 600_000);
+    await second.close();
+    assert.deepEqual(told, [[payer, 600_000]]);
+  });
+
   test("what was spent and held, approvals and the switch are there after a restart [80.O2 80.O7]", async () => {
     const under = await fresh();
     const first = await aLedger(under);
