@@ -71,6 +71,23 @@ test("on a single endpoint that is half-open one call is the probe and the other
   });
 });
 
+test("an engine that was only started anew is served from as soon as its health page answers, and not after the breaker's whole time [10.R5]", async () => {
+  const clock = new VirtualClock();
+  await using engine = await virtualSim(clock, 1);
+  await using proxy = await FaultProxy.start({ clock, target: { port: engine.port } });
+  const url = `http://127.0.0.1:${proxy.port}`;
+  await withVirtualWorld(clock, [upstreamOf("vllm", [url])], async ({ gateway, endpoint, answers }) => {
+    await passTimeUntil(clock, "healthy", async () => (await endpoint(url)).health === "healthy", 5_000);
+    await proxy.down();
+    for (let i = 0; i < 3; i += 1) await answers([startCall(gateway, { body: aTask() })]);
+    assert.equal((await endpoint(url)).breaker, "open");
+    await proxy.up();
+    await passTimeUntil(clock, "half-open", async () => (await endpoint(url)).breaker === "halfOpen", 3_000);
+    assert.deepEqual(statuses(await answers([startCall(gateway, { body: aTask() })])), [200]);
+    assert.equal((await endpoint(url)).breaker, "closed");
+  });
+});
+
 test("a probe whose client leaves, or whose own deadline is spent, says nothing: the next call is the probe at once [10.R5 80.I9]", async () => {
   const clock = new VirtualClock();
   await using engine = await virtualSim(clock, 1);

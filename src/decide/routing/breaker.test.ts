@@ -23,6 +23,24 @@ test("three failed connections in a row open it, two do not [10.R5]", () => {
   assert.equal(breaker.retryInMs(at(1_000)), OPEN_MS_MIN - 1_000);
 });
 
+test("an engine that was started anew is probed as soon as its health page is well, once until it has closed, and not where it failed otherwise [10.R5]", () => {
+  const breaker = feed(aBreaker(), times(3, "connectFailed"));
+  breaker.reached(at(300));
+  assert.equal(breaker.state(at(300)), "halfOpen");
+  breaker.beginProbe(at(300));
+  feed(breaker, ["connectFailed"], 310);
+  breaker.reached(at(400));
+  assert.equal(breaker.state(at(400)), "open", "a page that is well before an engine that is not");
+  const later = 310 + 2 * OPEN_MS_MIN;
+  assert.equal(breaker.state(at(later)), "halfOpen");
+  feed(breaker, ["ok", ...times(3, "connectFailed")], later);
+  breaker.reached(at(later + 1));
+  assert.equal(breaker.state(at(later + 1)), "halfOpen");
+  const failing = feed(aBreaker(), times(10, "failed"));
+  failing.reached(at(1));
+  assert.equal(failing.state(at(1)), "open");
+});
+
 test("a row of failed connections ends with any answer, also a refusal of the request", () => {
   for (const between of ["ok", "clientFault", "failed"] as const) {
     assert.equal(

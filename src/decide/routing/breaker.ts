@@ -44,6 +44,8 @@ export class Breaker {
   #openMs = 0;
   #probeAt: MonoMs | undefined;
   #connectFailures = 0;
+  /** A page's answer has shortened an opening since it was last closed. */
+  #wasReached = false;
   readonly #ok = Array.from({ length: BUCKETS }, () => 0);
   readonly #failed = Array.from({ length: BUCKETS }, () => 0);
   #bucket = 0;
@@ -98,6 +100,18 @@ export class Breaker {
   trip(cause: BreakerCause, reason: string, now: MonoMs): void {
     if (this.state(now) === "open") return;
     this.#open(cause, reason, 1, now);
+  }
+
+  /**
+   * Its health page says that it is well: who could not be connected to may be probed now, so that an engine that was only started anew is
+   * not away for the rest of the time. Once until it has closed: a page that is well before an engine that is not must not undo B4.
+   */
+  reached(now: MonoMs): void {
+    if (this.state(now) !== "open" || this.#cause !== "connect" || this.#wasReached) return;
+    this.#wasReached = true;
+    this.#state = "halfOpen";
+    this.#changedAt = now;
+    this.#probeAt = undefined;
   }
 
   /** Why it is not closed, for status pages and error messages; `undefined` when closed. */
@@ -165,6 +179,7 @@ export class Breaker {
     this.#reason = undefined;
     this.#failedShare = 0;
     this.#connectFailures = 0;
+    this.#wasReached = false;
     this.#forget(now);
   }
 

@@ -1,4 +1,4 @@
-/** Smaller pieces are left to the garbage collector, which copes with them. */
+/** Smaller pieces are left to the garbage collector, which copes with them; above, a second of full load would be 100 MB and more for it. */
 export const FREED_BYTES_MIN = 8 * 1024;
 
 /**

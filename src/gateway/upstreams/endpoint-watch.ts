@@ -261,8 +261,12 @@ export class EndpointWatch {
     const read = endpoint.adapter.readHealth(fetched.status, fetched.body);
     endpoint.memoryUse = read === "healthy" ? endpoint.adapter.readMemoryUse?.(fetched.body) : undefined;
     if (read === "noPage") this.#setHealth("unknown", "");
-    else if (read === "healthy") this.#setHealth("healthy", "");
-    else this.#setHealth(read, `health page says ${fetched.status}`);
+    else if (read === "healthy") {
+      this.#setHealth("healthy", "");
+      const now = this.#deps.clock.mono();
+      endpoint.breaker.reached(now);
+      this.#followBreaker(now);
+    } else this.#setHealth(read, `health page says ${fetched.status}`);
   }
 
   #setHealth(health: Endpoint["health"], reason: string): void {
