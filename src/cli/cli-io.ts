@@ -12,6 +12,8 @@ export interface CliIo {
   err(text: string): void;
   readonly env: Env;
   readonly clock: Clock;
+  /** Of the terminal that shows the output; null: no terminal does. */
+  readonly columns: number | null;
   /** Aborted by Ctrl-C, and when nobody reads the output any more. */
   readonly signal: AbortSignal;
 }
@@ -28,6 +30,8 @@ export interface Command {
 
 interface OutputStream {
   write(text: string): unknown;
+  /** Of a terminal alone. */
+  readonly columns?: number;
   on(event: "error", listener: (err: Error) => void): unknown;
 }
 
@@ -57,6 +61,10 @@ export function processIo(
     },
     env,
     clock,
+    // Asked each time: a window may have another width by now.
+    get columns() {
+      return streams.stdout.columns ?? null;
+    },
     signal: AbortSignal.any([interrupted, closed.signal]),
   };
   return { io, outputClosed: () => closed.signal.aborted };

@@ -3,11 +3,13 @@ import { configCommands } from "./config-commands.ts";
 import { ctlJobCommands } from "./ctl-jobs.ts";
 import { ctlCatalogCommands } from "./ctl-catalog.ts";
 import { ctlClusterCommands } from "./ctl-cluster.ts";
+import { ctlEventCommands } from "./ctl-events.ts";
 import { ctlGatewayCommands } from "./ctl-gateways.ts";
 import { ctlGpuCommands } from "./ctl-gpu.ts";
 import { ctlKeyCommands } from "./ctl-key.ts";
 import { ctlOverflowCommands } from "./ctl-overflow.ts";
 import { ctlRestartCommands } from "./ctl-restart.ts";
+import { ctlStatusCommands } from "./ctl-status.ts";
 import { ctlUsage } from "./ctl-usage.ts";
 import { ctlWeightsCommands } from "./ctl-weights.ts";
 import { keyCommands } from "./key-commands.ts";
@@ -18,7 +20,9 @@ export const cliCommands: readonly Command[] = [
   ...keyCommands,
   ...ctlKeyCommands,
   ...ctlJobCommands,
+  ...ctlStatusCommands,
   ...ctlClusterCommands,
+  ...ctlEventCommands,
   ...ctlRestartCommands,
   ...ctlGatewayCommands,
   ...ctlCatalogCommands,

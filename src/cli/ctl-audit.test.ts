@@ -65,6 +65,7 @@ async function ctl(
       onOut(out, stop);
     },
     err: (text) => (err += text),
+    columns: null,
     env: { YARDMASTER_URL: url, YARDMASTER_KEY: "CANARY-key" },
     // Following polls each second; a test has no second to spare.
     clock: { ...systemClock, sleep: (_ms, signal) => systemClock.sleep(1, signal) },

@@ -15,7 +15,7 @@ import { escapeControls } from "../kernel/log.ts";
 import { readArgs, usageError } from "./args.ts";
 import { type CliIo, type Command, EXIT } from "./cli-io.ts";
 import { type CtlAnswer, reportFailure, TextBody } from "./ctl-client.ts";
-import { type ControlCall, controlCommand, show, showBody } from "./ctl-control.ts";
+import { type ControlCall, controlCommand, show, showAnswer } from "./ctl-control.ts";
 import { formatTable } from "./table.ts";
 
 async function readCatalogFile(path: string): Promise<TextBody> {
@@ -66,8 +66,8 @@ function reportRefusal(
   return code;
 }
 
-const showApplied = (io: CliIo, json: boolean, body: unknown): number =>
-  showBody(io, json, appliedView, body, ({ revision, changed, diff }) =>
+const showApplied = (call: ControlCall<unknown>, answer: CtlAnswer): number =>
+  showAnswer(call, answer, appliedView, ({ revision, changed, diff }) =>
     changed
       ? `applied as revision ${revision}\n${diff === null ? "" : formatDiff(diff)}`
       : `revision ${revision} is the same text: nothing changed\n`,
@@ -92,7 +92,8 @@ const apply = controlCommand({
     "Checked whole and taken whole, or refused with every mistake. A change that takes much away asks for a confirmation.",
   optionsHelp: CHANGE_HELP,
   options: CHANGE_OPTIONS,
-  act: async ({ client, io, json, values, positionals }) => {
+  act: async (call) => {
+    const { client, io, values, positionals } = call;
     const [path = ""] = positionals;
     const query = values.confirm === undefined ? "" : `?${new URLSearchParams({ confirm: values.confirm }).toString()}`;
     const body = await readCatalogFile(path);
@@ -103,7 +104,7 @@ const apply = controlCommand({
       ifMatch(values["if-revision"]),
     );
     if (answer.kind !== "done") return reportRefusal(answer, io, path, `yardmaster ctl catalog apply ${path}`);
-    return showApplied(io, json, answer.body);
+    return showApplied(call, answer);
   },
 });
 
@@ -113,11 +114,12 @@ const diff = controlCommand({
   summary: "show what a catalog would change",
   about: "Changes nothing.",
   options: {},
-  act: async ({ client, io, json, positionals }) => {
+  act: async (call) => {
+    const { client, io, positionals } = call;
     const [path = ""] = positionals;
     const answer = await client.request("POST", CONTROL_ROUTES.catalogDiff, await readCatalogFile(path));
     if (answer.kind !== "done") return reportRefusal(answer, io, path, "");
-    return showBody(io, json, diffView, answer.body, formatDiff);
+    return showAnswer(call, answer, diffView, formatDiff);
   },
 });
 
@@ -128,13 +130,14 @@ const rollback = controlCommand({
   about: "The revisions are listed by `ctl catalog history`.",
   optionsHelp: CHANGE_HELP,
   options: CHANGE_OPTIONS,
-  act: async ({ client, io, json, values, positionals }) => {
+  act: async (call) => {
+    const { client, io, values, positionals } = call;
     const revision = revisionOf(positionals);
     const body = { revision, ...(values.confirm === undefined ? {} : { confirm: values.confirm }) };
     const answer = await client.request("POST", CONTROL_ROUTES.catalogRollback, body, ifMatch(values["if-revision"]));
     if (answer.kind !== "done")
       return reportRefusal(answer, io, `revision ${revision}`, `yardmaster ctl catalog rollback ${revision}`);
-    return showApplied(io, json, answer.body);
+    return showApplied(call, answer);
   },
 });
 
@@ -149,10 +152,11 @@ const confirm = controlCommand({
   summary: "let the watched file's change through that waits",
   about: "The log, `ctl status` and `ctl events` name the token.",
   options: {},
-  act: async ({ client, io, json, positionals }) => {
+  act: async (call) => {
+    const { client, io, positionals } = call;
     const answer = await client.request("POST", CONTROL_ROUTES.catalogConfirm, { token: positionals[0] });
     if (answer.kind !== "done") return reportRefusal(answer, io, "the file", "");
-    return showApplied(io, json, answer.body);
+    return showApplied(call, answer);
   },
 });
 
@@ -167,7 +171,7 @@ const history = controlCommand({
       call,
       `${CONTROL_ROUTES.catalogHistory}?${new URLSearchParams({ limit: call.values.limit }).toString()}`,
       z.object({ revisions: z.array(revisionView) }),
-      ({ revisions }) =>
+      ({ revisions }, shape) =>
         formatTable(
           ["REVISION", "TIME", "AUTHOR", "ORIGIN", "DIGEST"],
           revisions.map(({ revision, at, author, origin, digest }) => [
@@ -177,6 +181,7 @@ const history = controlCommand({
             origin,
             digest.slice(0, 12),
           ]),
+          shape,
         ),
     ),
 });

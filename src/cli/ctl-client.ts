@@ -12,6 +12,7 @@ import { Secret } from "../kernel/secret.ts";
 import { usageError } from "./args.ts";
 import { EXIT } from "./cli-io.ts";
 import type { CliIo } from "./cli-io.ts";
+import type { TableShape } from "./table.ts";
 
 /** Options of every `ctl` command. */
 export const CTL_OPTIONS = {
@@ -37,7 +38,7 @@ export const CONTROL_OPTIONS_HELP = `  --url URL               control plane (de
   --key-file FILE         file with the key (default: $YARDMASTER_KEY, else operator.key in the data folder)
   --data-dir DIR          data folder of a control plane on this machine (default ./data)
   --output FORMAT, -o FORMAT
-                          table (default) or json
+                          table (default, shortened to the terminal's width), wide (all of it, and more columns) or json
   --help                  this text
 
 exit codes: 0 done, 1 refused, 2 usage, 3 control plane not reached
@@ -266,11 +267,11 @@ export function showAnswer<T>(
   schema: z.ZodType<T>,
   { json }: { readonly json: boolean },
   io: CliIo,
-  format: (value: T) => string,
+  format: (value: T, shape: TableShape) => string,
 ): number {
   if (answer.kind !== "done") return reportFailure(answer, io);
   const parsed = schema.safeParse(answer.body);
   if (!parsed.success) return reportShape(io);
-  io.out(json ? `${JSON.stringify(parsed.data)}\n` : format(parsed.data));
+  io.out(json ? `${JSON.stringify(parsed.data)}\n` : format(parsed.data, { width: io.columns, wide: false }));
   return EXIT.done;
 }

@@ -1,81 +1,45 @@
 import { z } from "zod";
 import {
+  confirmedView,
   CONTROL_ROUTES,
-  eventView,
   gpuView,
   leaderView,
   logsView,
   modelView,
+  nodeDoneView,
+  nodeRemovedView,
   nodeView,
   placementView,
   replicaView,
-  type StatusView,
-  statusView,
+  retriedView,
   tokenView,
 } from "../contract/control-api.ts";
 import { escapeControls } from "../kernel/log.ts";
-import { type Command, EXIT } from "./cli-io.ts";
-import { reportFailure } from "./ctl-client.ts";
-import { controlCommand, inPath, show, showBody, watch, WATCH_HELP, WATCH_OPTIONS } from "./ctl-control.ts";
+import type { Command } from "./cli-io.ts";
+import { controlCommand, inPath, show, showAnswer, watch, WATCH_HELP, WATCH_OPTIONS } from "./ctl-control.ts";
 import { fetchWords } from "./ctl-weights.ts";
-import { formatTable, orDash } from "./table.ts";
+import { formatTable, orDash, type TableShape } from "./table.ts";
 
-const counts = (record: Readonly<Record<string, number>>): string =>
-  Object.entries(record)
-    .map(([state, count]) => `${count} ${state}`)
-    .join(", ") || "none";
+/** `wide`: shown with `-o wide` alone. */
+interface Column<T> {
+  readonly head: string;
+  readonly cell: (item: T) => string;
+  readonly wide?: true;
+}
 
-const status = controlCommand({
-  words: ["ctl", "status"],
-  summary: "show the cluster at a glance",
-  about: "Capacity, nodes, replicas, what can't be placed and why, the leader and the catalog.",
-  optionsHelp: WATCH_HELP,
-  options: WATCH_OPTIONS,
-  act: (call) => watch(call, (again) => show(again, CONTROL_ROUTES.status, statusView, formatStatus)),
-});
-
-const BAR_CHARS = 20;
-
-function formatStatus(body: StatusView): string {
-  const { leader, catalog } = body;
-  const lines = [
-    `leader    ${leader.leader === null ? "not known" : `${leader.leader.holder} (epoch ${leader.leader.epoch})`}${leader.role === "leading" ? ", this one" : ""}`,
-    `store     ${body.store}${leader.store_silent_s === null ? "" : `, silent for ${leader.store_silent_s} s`}`,
-    `catalog   revision ${catalog.revision}, ${catalog.models === 1 ? "1 model" : `${catalog.models} models`}`,
-    `nodes     ${counts(body.nodes)}`,
-    `replicas  ${counts(body.replicas)}`,
-  ];
-  if (body.restored)
-    lines.push(
-      "restored  the store is an old copy, and nothing is stopped until you have looked at what runs:",
-      "          yardmaster ctl leader confirm-restored",
-    );
-  if (catalog.refused !== null) lines.push(`refused   ${escapeControls(catalog.refused)}`);
-  if (catalog.held !== null)
-    lines.push(`waiting   ${catalog.held.why}`, `          yardmaster ctl catalog confirm ${catalog.held.token}`);
-  const text = lines.map((line) => `${escapeControls(line)}\n`).join("");
-  const bar = (used: number, all: number): string => {
-    const full = all === 0 ? 0 : Math.round((used / all) * BAR_CHARS);
-    return `${"#".repeat(full)}${".".repeat(BAR_CHARS - full)}`;
-  };
-  const cards = body.gpus.map(({ class: name, cards: all, used, free, sick, unknown }) => [
-    name,
-    bar(used, all),
-    ...[used, free, sick, unknown].map(String),
-  ]);
-  const troubles = body.troubles.map(({ model, why }) => [model, why]);
-  return [
-    text,
-    cards.length === 0 ? "" : `\n${formatTable(["GPU", "IN USE", "USED", "FREE", "SICK", "UNKNOWN"], cards)}`,
-    troubles.length === 0 ? "" : `\n${formatTable(["WAITING MODEL", "WHY"], troubles)}`,
-  ].join("");
+function listTable<T>(items: readonly T[], columns: readonly Column<T>[], shape: TableShape): string {
+  const shown = columns.filter(({ wide = false }) => shape.wide || !wide);
+  return formatTable(
+    shown.map(({ head }) => head),
+    items.map((item) => shown.map(({ cell }) => cell(item))),
+    shape,
+  );
 }
 
 const list = <T>(
   name: "nodes" | "gpus" | "models" | "replicas",
   entry: z.ZodType<T>,
-  head: readonly string[],
-  row: (item: T) => readonly string[],
+  columns: readonly Column<T>[],
 ): Command =>
   controlCommand({
     words: ["ctl", name],
@@ -85,130 +49,114 @@ const list = <T>(
     options: WATCH_OPTIONS,
     act: (call) =>
       watch(call, (again) =>
-        show(again, CONTROL_ROUTES[name], z.object({ [name]: z.array(entry) }), (body) =>
-          formatTable(head, ((body as Record<string, T[]>)[name] ?? []).map(row)),
+        show(again, CONTROL_ROUTES[name], z.object({ [name]: z.array(entry) }), (body, shape) =>
+          listTable((body as Record<string, T[]>)[name] ?? [], columns, shape),
         ),
       ),
   });
 
-const nodes = list(
-  "nodes",
-  nodeView,
-  ["NODE", "STATE", "SILENT", "GPUS", "SICK", "REPLICAS", "ADDRESS", "LABELS"],
-  (node) => [
-    node.name,
-    node.draining ? `${node.state}, draining` : node.cordoned ? `${node.state}, cordoned` : node.state,
-    node.silent_s === null ? "-" : `${node.silent_s} s`,
-    orDash(node.gpus),
-    orDash(node.sick_gpus),
-    String(node.replicas),
-    orDash(node.address),
-    orDash(
-      Object.entries(node.labels)
-        .map(([name, value]) => `${name}=${value}`)
-        .join(","),
-    ),
-  ],
-);
+const inSeconds = (value: number | null): string => (value === null ? "-" : `${value} s`);
+const inPercent = (part: number | null): string => (part === null ? "-" : `${Math.round(part * 100)} %`);
 
-const gpus = list(
-  "gpus",
-  gpuView,
-  ["NODE", "GPU", "CLASS", "HEALTH", "USED MIB", "OF", "OTHERS", "BUSY", "REPLICAS"],
-  (gpu) => [
-    gpu.node,
-    gpu.uuid,
-    gpu.class,
-    gpu.health_why === null ? gpu.health : `${gpu.health}: ${gpu.health_why}`,
-    orDash(gpu.used_mib),
-    orDash(gpu.memory_mib),
-    orDash(gpu.foreign_mib),
-    gpu.utilization === null ? "-" : `${Math.round(gpu.utilization * 100)} %`,
-    orDash(gpu.replicas.join(",")),
-  ],
-);
+const nodes = list("nodes", nodeView, [
+  { head: "NODE", cell: ({ name }) => name },
+  {
+    head: "STATE",
+    cell: ({ state, draining, cordoned }) =>
+      draining ? `${state}, draining` : cordoned ? `${state}, cordoned` : state,
+  },
+  { head: "SILENT", cell: ({ silent_s: silent }) => inSeconds(silent) },
+  { head: "GPUS", cell: ({ gpus: count }) => orDash(count) },
+  { head: "SICK", cell: ({ sick_gpus: sick }) => orDash(sick) },
+  { head: "REPLICAS", cell: ({ replicas: count }) => String(count) },
+  { head: "CORES", cell: ({ cores }) => orDash(cores), wide: true },
+  { head: "MEMORY MIB", cell: ({ memory_mib: all }) => orDash(all), wide: true },
+  { head: "FREE", cell: ({ memory_free_mib: free }) => orDash(free), wide: true },
+  { head: "DISK FREE MIB", cell: ({ disk_free_mib: free }) => orDash(free), wide: true },
+  { head: "FABRIC", cell: ({ fabric }) => orDash(fabric), wide: true },
+  { head: "AGENT", cell: ({ agent_version: version }) => orDash(version), wide: true },
+  { head: "ID", cell: ({ id }) => id, wide: true },
+  { head: "ADDRESS", cell: ({ address }) => orDash(address) },
+  {
+    head: "LABELS",
+    cell: ({ labels }) =>
+      orDash(
+        Object.entries(labels)
+          .map(([name, value]) => `${name}=${value}`)
+          .join(","),
+      ),
+  },
+]);
 
-const models = list(
-  "models",
-  modelView,
-  ["MODEL", "STATE", "READY", "REPLICAS", "WANTED", "MIN", "MAX", "PRIORITY", "WHY"],
-  (model) => [
-    model.name,
-    model.state,
-    ...[model.ready, model.replicas, model.wanted, model.min, model.max, model.priority].map(String),
-    orDash(model.why),
-  ],
-);
+const gpus = list("gpus", gpuView, [
+  { head: "NODE", cell: ({ node }) => node },
+  { head: "GPU", cell: ({ uuid }) => uuid },
+  { head: "INDEX", cell: ({ index }) => String(index), wide: true },
+  { head: "NAME", cell: ({ name }) => name, wide: true },
+  { head: "CLASS", cell: ({ class: name }) => name },
+  { head: "HEALTH", cell: ({ health, health_why: why }) => (why === null ? health : `${health}: ${why}`) },
+  { head: "USED MIB", cell: ({ used_mib: used }) => orDash(used) },
+  { head: "OF", cell: ({ memory_mib: all }) => orDash(all) },
+  { head: "OTHERS", cell: ({ foreign_mib: foreign }) => orDash(foreign) },
+  { head: "BUSY", cell: ({ utilization }) => inPercent(utilization) },
+  { head: "HEAT", cell: ({ temperature_c: heat }) => (heat === null ? "-" : `${heat} °C`), wide: true },
+  { head: "REPLICAS", cell: ({ replicas: tenants }) => orDash(tenants.join(",")) },
+]);
 
-const replicas = list(
-  "replicas",
-  replicaView,
-  ["REPLICA", "MODEL", "ENGINE", "STATE", "NODES", "GPUS", "IDLE", "RESTART", "WHY"],
-  (replica) => [
-    replica.id,
-    replica.model,
-    replica.engine,
-    [replica.state, ...fetchWords(replica.fetch), ...(replica.outdated ? ["outdated"] : [])].join(", "),
-    orDash(replica.nodes.join(",")),
-    String(replica.gpus.length),
-    replica.idle_s === null ? "-" : `${replica.idle_s} s`,
-    replica.restart === "none" ? "-" : replica.restart,
-    orDash(replica.restart_why ?? replica.why),
-  ],
-);
+const models = list("models", modelView, [
+  { head: "MODEL", cell: ({ name }) => name },
+  { head: "ALIASES", cell: ({ aliases }) => orDash(aliases.join(",")), wide: true },
+  { head: "STATE", cell: ({ state }) => state },
+  { head: "READY", cell: ({ ready }) => String(ready) },
+  { head: "REPLICAS", cell: ({ replicas: count }) => String(count) },
+  { head: "WANTED", cell: ({ wanted }) => String(wanted) },
+  { head: "MIN", cell: ({ min }) => String(min) },
+  { head: "MAX", cell: ({ max }) => String(max) },
+  { head: "PRIORITY", cell: ({ priority }) => String(priority) },
+  { head: "FAILED", cell: ({ failures_in_row: failures }) => String(failures), wide: true },
+  {
+    head: "WHY",
+    cell: ({ why, warnings }) => orDash([...(why === null ? [] : [why]), ...warnings].join("; ")),
+  },
+]);
+
+const replicas = list("replicas", replicaView, [
+  { head: "REPLICA", cell: ({ id }) => id },
+  { head: "MODEL", cell: ({ model }) => model },
+  { head: "ENGINE", cell: ({ engine }) => engine },
+  {
+    head: "STATE",
+    cell: ({ state, fetch, outdated }) => [state, ...fetchWords(fetch), ...(outdated ? ["outdated"] : [])].join(", "),
+  },
+  { head: "NODES", cell: (replica) => orDash(replica.nodes.join(",")) },
+  { head: "GPUS", cell: (replica) => String(replica.gpus.length) },
+  { head: "CARDS", cell: (replica) => orDash(replica.gpus.join(",")), wide: true },
+  { head: "IDLE", cell: ({ idle_s: idle }) => inSeconds(idle) },
+  { head: "GENERATION", cell: ({ generation }) => String(generation), wide: true },
+  { head: "CREATED", cell: ({ created }) => created, wide: true },
+  { head: "READY", cell: ({ ready }) => orDash(ready), wide: true },
+  { head: "REPLACES", cell: ({ replaces }) => orDash(replaces), wide: true },
+  { head: "RESTART", cell: ({ restart }) => (restart === "none" ? "-" : restart) },
+  { head: "WHY", cell: ({ why, restart_why: restartWhy }) => orDash(restartWhy ?? why) },
+]);
 
 const leader = controlCommand({
   words: ["ctl", "leader"],
   summary: "show which control plane leads",
   about: "Shows who leads by the store's last word, and the role of the control plane that is asked.",
-  options: {},
+  optionsHelp: WATCH_HELP,
+  options: WATCH_OPTIONS,
   act: (call) =>
-    show(call, CONTROL_ROUTES.leader, leaderView, ({ self, role, epoch, leader: term, store_silent_s: silent }) =>
-      formatTable(
-        ["LEADER", "EPOCH", "THIS ONE", "ROLE", "ITS EPOCH", "STORE SILENT"],
-        [
-          [
-            orDash(term?.holder ?? null),
-            orDash(term?.epoch ?? null),
-            self,
-            role,
-            orDash(epoch),
-            silent === null ? "-" : `${silent} s`,
-          ],
-        ],
-      ),
+    watch(call, (again) =>
+      show(again, CONTROL_ROUTES.leader, leaderView, (body, shape) => {
+        const { self, role, epoch, leader: term, store_silent_s: silent } = body;
+        return formatTable(
+          ["LEADER", "EPOCH", "THIS ONE", "ROLE", "ITS EPOCH", "STORE SILENT"],
+          [[orDash(term?.holder ?? null), orDash(term?.epoch ?? null), self, role, orDash(epoch), inSeconds(silent)]],
+          shape,
+        );
+      }),
     ),
-});
-
-const events = controlCommand({
-  words: ["ctl", "events"],
-  summary: "print what happened, and why",
-  about: "Prints the newest events, oldest first.",
-  optionsHelp: `  --limit N, -n N         at most N events (default 100)
-  --kind KIND             only events of this kind
-`,
-  options: { limit: { type: "string", short: "n", default: "100" }, kind: { type: "string" } },
-  act: (call) => {
-    const query = new URLSearchParams({ limit: call.values.limit });
-    if (call.values.kind !== undefined) query.set("kind", call.values.kind);
-    return show(
-      call,
-      `${CONTROL_ROUTES.events}?${query.toString()}`,
-      z.object({ events: z.array(eventView) }),
-      (body) =>
-        formatTable(
-          ["SEQ", "TIME", "EVENT", "OF", "BY", "WHY"],
-          body.events.map((event) => [
-            String(event.seq),
-            event.at,
-            event.kind,
-            orDash(event.replicaId ?? event.model ?? event.nodeId),
-            orDash(event.by),
-            event.why,
-          ]),
-        ),
-    );
-  },
 });
 
 const explain = controlCommand({
@@ -219,14 +167,19 @@ const explain = controlCommand({
     "For each profile and node: whether one more replica would fit there now, or the first thing that keeps it out, and by how much.",
   options: {},
   act: (call) =>
-    show(call, `${CONTROL_ROUTES.models}/${inPath(call.positionals[0] ?? "")}/placement`, placementView, (body) => {
-      const rows = body.profiles.flatMap(({ engine, nodes: verdicts }, index) =>
-        verdicts.map(({ node, fits, why }) => [String(index + 1), engine, node, fits ? "fits" : (why ?? "-")]),
-      );
-      const table =
-        rows.length === 0 ? "there is no node\n" : formatTable(["PROFILE", "ENGINE", "NODE", "WHY NOT"], rows);
-      return table + body.notes.map((note) => `${escapeControls(note)}\n`).join("");
-    }),
+    show(
+      call,
+      `${CONTROL_ROUTES.models}/${inPath(call.positionals[0] ?? "")}/placement`,
+      placementView,
+      (body, shape) => {
+        const rows = body.profiles.flatMap(({ engine, nodes: verdicts }, index) =>
+          verdicts.map(({ node, fits, why }) => [String(index + 1), engine, node, fits ? "fits" : (why ?? "-")]),
+        );
+        const table =
+          rows.length === 0 ? "there is no node\n" : formatTable(["PROFILE", "ENGINE", "NODE", "WHY NOT"], rows, shape);
+        return table + body.notes.map((note) => `${escapeControls(note)}\n`).join("");
+      },
+    ),
 });
 
 const logs = controlCommand({
@@ -251,11 +204,9 @@ const confirmRestored = controlCommand({
   about:
     "After a database was restored from a copy nothing is stopped. From this command on what runs is brought to what the catalog wants.",
   options: {},
-  act: async ({ client, io, json }) => {
-    const answer = await client.request("POST", CONTROL_ROUTES.restoredConfirm);
-    if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
-    io.out(json ? `${JSON.stringify(answer.body)}\n` : "confirmed\n");
-    return EXIT.done;
+  act: async (call) => {
+    const answer = await call.client.request("POST", CONTROL_ROUTES.restoredConfirm);
+    return showAnswer(call, answer, confirmedView, () => "confirmed\n");
   },
 });
 
@@ -267,21 +218,20 @@ interface Action {
   readonly method: "POST" | "DELETE";
   readonly path: (name: string) => string;
   readonly done: string;
+  readonly view: z.ZodType;
 }
 
-const action = ({ words, name, summary, about, method, path, done }: Action): Command =>
+const action = ({ words, name, summary, about, method, path, done, view }: Action): Command =>
   controlCommand({
     words,
     names: [name],
     summary,
     about,
     options: {},
-    act: async ({ client, io, json, positionals }) => {
-      const [target = ""] = positionals;
-      const answer = await client.request(method, path(inPath(target)));
-      if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
-      io.out(json ? `${JSON.stringify(answer.body)}\n` : `${done} ${escapeControls(target)}\n`);
-      return EXIT.done;
+    act: async (call) => {
+      const [target = ""] = call.positionals;
+      const answer = await call.client.request(method, path(inPath(target)));
+      return showAnswer(call, answer, view, () => `${done} ${escapeControls(target)}\n`);
     },
   });
 
@@ -294,6 +244,7 @@ const actions = [
     method: "POST",
     path: (node) => `${CONTROL_ROUTES.nodes}/${node}/cordon`,
     done: "cordoned",
+    view: nodeDoneView,
   }),
   action({
     words: ["ctl", "uncordon"],
@@ -303,6 +254,7 @@ const actions = [
     method: "POST",
     path: (node) => `${CONTROL_ROUTES.nodes}/${node}/uncordon`,
     done: "uncordoned",
+    view: nodeDoneView,
   }),
   action({
     words: ["ctl", "drain"],
@@ -313,6 +265,7 @@ const actions = [
     method: "POST",
     path: (node) => `${CONTROL_ROUTES.nodes}/${node}/drain`,
     done: "draining",
+    view: nodeDoneView,
   }),
   action({
     words: ["ctl", "retry"],
@@ -322,6 +275,7 @@ const actions = [
     method: "POST",
     path: (model) => `${CONTROL_ROUTES.models}/${model}/retry`,
     done: "retried",
+    view: retriedView,
   }),
   action({
     words: ["ctl", "nodes", "remove"],
@@ -331,6 +285,7 @@ const actions = [
     method: "DELETE",
     path: (node) => `${CONTROL_ROUTES.nodes}/${node}`,
     done: "removed",
+    view: nodeRemovedView,
   }),
 ];
 
@@ -342,15 +297,14 @@ const enrol = controlCommand({
     "Prints a token that works once, for a node of this name, for 15 minutes. Refused while an agent of this name is connected;\n" +
     "with --replace it is shut out as soon as the token is used, and its engines run on without it.",
   options: { replace: { type: "boolean", default: false } },
-  act: async ({ client, io, json, positionals, values }) => {
+  act: async (call) => {
+    const { client, positionals, values } = call;
     const request = { node: positionals[0], replace: values.replace };
     const answer = await client.request("POST", CONTROL_ROUTES.enrolmentTokens, request);
-    if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
-    return showBody(
-      io,
-      json,
+    return showAnswer(
+      call,
+      answer,
       tokenView,
-      answer.body,
       ({ node, token, expires }) =>
         `token for node ${escapeControls(node)} (works once, until ${escapeControls(expires)}):\n\n    ${escapeControls(token)}\n`,
     );
@@ -358,13 +312,11 @@ const enrol = controlCommand({
 });
 
 export const ctlClusterCommands: readonly Command[] = [
-  status,
   nodes,
   enrol,
   gpus,
   models,
   replicas,
-  events,
   leader,
   confirmRestored,
   logs,

@@ -5,21 +5,26 @@ import { type CliIo, type Command, EXIT } from "./cli-io.ts";
 import {
   CONTROL_OPTIONS_HELP,
   CTL_OPTIONS,
+  type CtlAnswer,
   type CtlClient,
   openCtlClient,
   reportFailure,
   reportShape,
 } from "./ctl-client.ts";
+import type { TableShape } from "./table.ts";
 
 const CONTROL_OPTIONS = {
   ...CTL_OPTIONS,
   output: { type: "string", short: "o", default: "table" },
 } as const satisfies ParseArgsOptionsConfig;
 
+const OUTPUTS: readonly string[] = ["table", "wide", "json"];
+
 export interface ControlCall<Values> {
   readonly client: CtlClient;
   readonly io: CliIo;
   readonly json: boolean;
+  readonly shape: TableShape;
   readonly values: Values;
   readonly positionals: readonly string[];
 }
@@ -44,8 +49,9 @@ export function controlCommand<const Options extends ParseArgsOptionsConfig>(spe
     summary,
     help: `usage: yardmaster ${[...words, ...(usage === "" ? names : [usage])].join(" ")} [options]\n\n${about}\n\n${optionsHelp}${CONTROL_OPTIONS_HELP}`,
     async run(args, io) {
-      const { values, positionals, json, flags } = readControlArgs(args, options, names, optional);
-      return act({ client: await openCtlClient(flags, io, "control"), io, json, values, positionals });
+      const { values, positionals, json, wide, flags } = readControlArgs(args, options, names, optional);
+      const shape = { width: wide ? null : io.columns, wide };
+      return act({ client: await openCtlClient(flags, io, "control"), io, json, shape, values, positionals });
     },
   };
 }
@@ -64,15 +70,16 @@ function readControlArgs<const Options extends ParseArgsOptionsConfig>(
     readonly json: boolean;
     readonly output: string;
   };
-  if (flags.output !== "table" && flags.output !== "json") throw usageError("-o: use table or json");
-  return { values, positionals, json: flags.json || flags.output === "json", flags };
+  if (!OUTPUTS.includes(flags.output)) throw usageError(`-o: use ${OUTPUTS.join(", ")}`);
+  const json = flags.json || flags.output === "json";
+  return { values, positionals, json, wide: flags.output === "wide", flags };
 }
 
 export const WATCH_OPTIONS = {
   watch: { type: "boolean", default: false },
 } as const satisfies ParseArgsOptionsConfig;
 export const WATCH_HELP = "  --watch                 show it again whenever it has changed, until Ctrl-C\n";
-const WATCH_MS = 1_000;
+export const WATCH_MS = 1_000;
 
 /** Runs `once`, and with `--watch` again and again as long as it succeeds; what it writes is shown only where it differs. */
 export async function watch(
@@ -98,26 +105,26 @@ export async function watch(
 
 /** Asks, checks the answer's form and shows it. Returns the exit code. */
 export async function show<T>(
-  { client, io, json }: Pick<ControlCall<unknown>, "client" | "io" | "json">,
+  call: Pick<ControlCall<unknown>, "client" | "io" | "json" | "shape">,
   path: string,
   schema: z.ZodType<T>,
-  render: (body: T) => string,
+  render: (body: T, shape: TableShape) => string,
 ): Promise<number> {
-  const answer = await client.request("GET", path);
-  if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
-  return showBody(io, json, schema, answer.body, render);
+  const answer = await call.client.request("GET", path);
+  return showAnswer(call, answer, schema, render);
 }
 
-export function showBody<T>(
-  io: CliIo,
-  json: boolean,
+/** An answer of another form than the command knows came from something else, and nothing was done as far as anybody knows. */
+export function showAnswer<T>(
+  { io, json, shape }: Pick<ControlCall<unknown>, "io" | "json" | "shape">,
+  answer: CtlAnswer,
   schema: z.ZodType<T>,
-  body: unknown,
-  render: (body: T) => string,
+  render: (body: T, shape: TableShape) => string,
 ): number {
-  const parsed = schema.safeParse(body);
+  if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
+  const parsed = schema.safeParse(answer.body);
   if (!parsed.success) return reportShape(io, "control plane");
-  io.out(json ? `${JSON.stringify(parsed.data)}\n` : render(parsed.data));
+  io.out(json ? `${JSON.stringify(parsed.data)}\n` : render(parsed.data, shape));
   return EXIT.done;
 }
 

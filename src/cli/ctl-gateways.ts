@@ -1,9 +1,14 @@
 import { z } from "zod";
-import { CONTROL_ROUTES, gatewayCredentialsView, gatewayCredentialView, gatewayView } from "../contract/control-api.ts";
+import {
+  CONTROL_ROUTES,
+  gatewayCredentialsView,
+  gatewayCredentialView,
+  gatewayRevokedView,
+  gatewayView,
+} from "../contract/control-api.ts";
 import { escapeControls } from "../kernel/log.ts";
-import { type Command, EXIT } from "./cli-io.ts";
-import { reportFailure } from "./ctl-client.ts";
-import { controlCommand, inPath, show, showBody, watch, WATCH_HELP, WATCH_OPTIONS } from "./ctl-control.ts";
+import type { Command } from "./cli-io.ts";
+import { controlCommand, inPath, show, showAnswer, watch, WATCH_HELP, WATCH_OPTIONS } from "./ctl-control.ts";
 import { formatTable, orDash } from "./table.ts";
 
 const list = controlCommand({
@@ -14,7 +19,7 @@ const list = controlCommand({
   options: WATCH_OPTIONS,
   act: (call) =>
     watch(call, (again) =>
-      show(again, CONTROL_ROUTES.gateways, z.object({ gateways: z.array(gatewayView) }), ({ gateways }) =>
+      show(again, CONTROL_ROUTES.gateways, z.object({ gateways: z.array(gatewayView) }), ({ gateways }, shape) =>
         formatTable(
           ["GATEWAY", "VERSION", "SILENT", "FEED", "WAITING", "IN FLIGHT"],
           gateways.map((gateway) => [
@@ -25,6 +30,7 @@ const list = controlCommand({
             String(gateway.waiting),
             String(gateway.in_flight),
           ]),
+          shape,
         ),
       ),
     ),
@@ -36,15 +42,13 @@ const enrol = controlCommand({
   summary: "make the credential that lets a gateway follow the cluster",
   about: "Prints a credential for `gateway.token_env`. One that the name had before ends.",
   options: {},
-  act: async ({ client, io, json, positionals }) => {
+  act: async (call) => {
     const path = `${CONTROL_ROUTES.gateways}/credentials`;
-    const answer = await client.request("POST", path, { name: positionals[0] });
-    if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
-    return showBody(
-      io,
-      json,
+    const answer = await call.client.request("POST", path, { name: call.positionals[0] });
+    return showAnswer(
+      call,
+      answer,
       gatewayCredentialView,
-      answer.body,
       ({ name, credential }) =>
         `credential for gateway ${escapeControls(name)} (shown this once):\n\n    ${escapeControls(credential)}\n`,
     );
@@ -57,10 +61,11 @@ const credentials = controlCommand({
   about: "Names, who made them and when; never the credentials.",
   options: {},
   act: (call) =>
-    show(call, `${CONTROL_ROUTES.gateways}/credentials`, gatewayCredentialsView, (body) =>
+    show(call, `${CONTROL_ROUTES.gateways}/credentials`, gatewayCredentialsView, (body, shape) =>
       formatTable(
         ["GATEWAY", "MADE BY", "MADE"],
         body.credentials.map(({ name, author, created }) => [name, author, created]),
+        shape,
       ),
     ),
 });
@@ -71,12 +76,10 @@ const revoke = controlCommand({
   summary: "take a gateway's credential back",
   about: "It ends at once. The gateway goes on with what it knows, and is told nothing more.",
   options: {},
-  act: async ({ client, io, json, positionals }) => {
-    const [name = ""] = positionals;
-    const answer = await client.request("DELETE", `${CONTROL_ROUTES.gateways}/credentials/${inPath(name)}`);
-    if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
-    io.out(json ? `${JSON.stringify(answer.body)}\n` : `revoked ${escapeControls(name)}\n`);
-    return EXIT.done;
+  act: async (call) => {
+    const [name = ""] = call.positionals;
+    const answer = await call.client.request("DELETE", `${CONTROL_ROUTES.gateways}/credentials/${inPath(name)}`);
+    return showAnswer(call, answer, gatewayRevokedView, () => `revoked ${escapeControls(name)}\n`);
   },
 });
 

@@ -4,7 +4,7 @@ import { readArgs } from "./args.ts";
 import { EXIT } from "./cli-io.ts";
 import type { Command } from "./cli-io.ts";
 import { CTL_OPTIONS, CTL_OPTIONS_HELP, openCtlClient, reportFailure, reportShape } from "./ctl-client.ts";
-import { formatTable, orDash } from "./table.ts";
+import { formatTable, orDash, type TableShape } from "./table.ts";
 
 const list: Command = {
   words: ["ctl", "gpu", "list"],
@@ -16,7 +16,7 @@ const list: Command = {
     if (answer.kind !== "done") return reportFailure(answer, io);
     const view = gpuHealthView.safeParse(answer.body);
     if (!view.success) return reportShape(io);
-    io.out(values.json ? `${JSON.stringify(view.data)}\n` : format(view.data));
+    io.out(values.json ? `${JSON.stringify(view.data)}\n` : format(view.data, { width: io.columns }));
     return EXIT.done;
   },
 };
@@ -40,7 +40,7 @@ const clear: Command = {
 const percent = (part: number | null): string => (part === null ? "-" : `${Math.round(part * 100)} %`);
 const seconds = (ms: number | null): string => (ms === null ? "-" : `${Math.round(ms / 1000)} s`);
 
-function format({ sources, gpus, upstreams }: GpuHealthView): string {
+function format({ sources, gpus, upstreams }: GpuHealthView, shape: Pick<TableShape, "width">): string {
   const cards = gpus.map((gpu) => [
     gpu.gpu,
     gpu.index === null ? gpu.host : `${gpu.host}/${gpu.index}`,
@@ -63,9 +63,9 @@ function format({ sources, gpus, upstreams }: GpuHealthView): string {
       orDash(not_known.join(", ")),
     ]);
   return [
-    formatTable(["GPU", "PLACE", "STATE", "WHY", "BUSY", "USED MIB", "HEAT", "XID", "AGE", "ENDPOINTS"], cards),
-    `\n${formatTable(["SOURCE", "STATE", "WHY", "TOLD"], rows)}`,
-    notes.length === 0 ? "" : `\n${formatTable(["UPSTREAM", "GPUS", "OUT FOR A FAULT", "NOT KNOWN"], notes)}`,
+    formatTable(["GPU", "PLACE", "STATE", "WHY", "BUSY", "USED MIB", "HEAT", "XID", "AGE", "ENDPOINTS"], cards, shape),
+    `\n${formatTable(["SOURCE", "STATE", "WHY", "TOLD"], rows, shape)}`,
+    notes.length === 0 ? "" : `\n${formatTable(["UPSTREAM", "GPUS", "OUT FOR A FAULT", "NOT KNOWN"], notes, shape)}`,
   ].join("");
 }
 

@@ -5,7 +5,7 @@ import { escapeControls } from "../kernel/log.ts";
 import { readArgs, usageError } from "./args.ts";
 import type { Command } from "./cli-io.ts";
 import { CTL_OPTIONS, CTL_OPTIONS_HELP, openCtlClient, showAnswer } from "./ctl-client.ts";
-import { formatTable } from "./table.ts";
+import { formatTable, type TableShape } from "./table.ts";
 
 const jobPage = z
   .object({ data: z.array(jobView), next_cursor: z.string().nullable() })
@@ -35,7 +35,13 @@ const list: Command = {
     if (values.cursor !== undefined) query.set("cursor", values.cursor);
     const client = await openCtlClient(values, io);
     const answer = await client.request("GET", `/v1/jobs?${query.toString()}`);
-    return showAnswer(answer, jobPage, values, io, ({ jobs, next_cursor }) => formatJobs(jobs) + more(next_cursor));
+    return showAnswer(
+      answer,
+      jobPage,
+      values,
+      io,
+      ({ jobs, next_cursor }, shape) => formatJobs(jobs, shape) + more(next_cursor),
+    );
   },
 };
 
@@ -65,7 +71,7 @@ const cancel: Command = {
 
 const more = (cursor: string | null): string => (cursor === null ? "" : `more: --cursor ${escapeControls(cursor)}\n`);
 
-function formatJobs(jobs: readonly JobView[]): string {
+function formatJobs(jobs: readonly JobView[], shape: TableShape): string {
   const rows = jobs.map((job) => [
     job.id,
     job.state,
@@ -77,7 +83,7 @@ function formatJobs(jobs: readonly JobView[]): string {
     `${job.attempts}/${job.max_attempts}`,
     job.error?.code ?? "-",
   ]);
-  return formatTable(["ID", "STATE", "CLASS", "FOR", "KEY", "CREATED", "DONE", "ATTEMPTS", "ERROR"], rows);
+  return formatTable(["ID", "STATE", "CLASS", "FOR", "KEY", "CREATED", "DONE", "ATTEMPTS", "ERROR"], rows, shape);
 }
 
 function formatJob(job: JobView): string {

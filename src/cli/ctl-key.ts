@@ -1,3 +1,4 @@
+import { z } from "zod";
 import { issuedKey, keyList } from "../contract/admin-keys.ts";
 import type { KeyView } from "../contract/admin-keys.ts";
 import { CONFIG_ID } from "../contract/config-fields.ts";
@@ -5,7 +6,7 @@ import { escapeControls } from "../kernel/log.ts";
 import { readArgs, usageError } from "./args.ts";
 import { EXIT } from "./cli-io.ts";
 import type { CliIo, Command } from "./cli-io.ts";
-import { CTL_OPTIONS, CTL_OPTIONS_HELP, openCtlClient, reportFailure, reportShape } from "./ctl-client.ts";
+import { CTL_OPTIONS, CTL_OPTIONS_HELP, openCtlClient, reportFailure, reportShape, showAnswer } from "./ctl-client.ts";
 import { formatTable } from "./table.ts";
 import { KEY_OPTIONS, KEY_OPTIONS_HELP, readKeyFlags } from "./key-options.ts";
 
@@ -27,12 +28,12 @@ const list: Command = {
     if (answer.kind !== "done") return reportFailure(answer, io);
     const parsed = keyList.safeParse(answer.body);
     if (!parsed.success) return reportShape(io);
-    io.out(values.json ? `${JSON.stringify(parsed.data.keys)}\n` : formatKeys(parsed.data.keys));
+    io.out(values.json ? `${JSON.stringify(parsed.data.keys)}\n` : formatKeys(parsed.data.keys, io.columns));
     return EXIT.done;
   },
 };
 
-function formatKeys(keys: readonly KeyView[]): string {
+function formatKeys(keys: readonly KeyView[], width: number | null): string {
   const rows = keys.map((key) => [
     key.id,
     key.role,
@@ -42,7 +43,7 @@ function formatKeys(keys: readonly KeyView[]): string {
     key.expires ?? "never",
     key.last_used ?? "-",
   ]);
-  return formatTable(["ID", "ROLE", "SOURCE", "CLASSES", "MODELS", "EXPIRES", "LAST USED"], rows);
+  return formatTable(["ID", "ROLE", "SOURCE", "CLASSES", "MODELS", "EXPIRES", "LAST USED"], rows, { width });
 }
 
 function showIssued(body: unknown, json: boolean, io: CliIo): number {
@@ -70,6 +71,8 @@ const create: Command = {
   },
 };
 
+const revokedKey = z.object({ id: z.string(), revoked: z.literal(true) });
+
 const revoke: Command = {
   words: ["ctl", "key", "revoke"],
   summary: "end a key of a running gateway",
@@ -79,9 +82,7 @@ const revoke: Command = {
     const id = readId(positionals[0]);
     const client = await openCtlClient(values, io);
     const answer = await client.request("DELETE", `/admin/keys/${id}`);
-    if (answer.kind !== "done") return reportFailure(answer, io);
-    io.out(values.json ? `${JSON.stringify({ id, revoked: true })}\n` : `revoked ${escapeControls(id)}\n`);
-    return EXIT.done;
+    return showAnswer(answer, revokedKey, values, io, () => `revoked ${escapeControls(id)}\n`);
   },
 };
 

@@ -1,10 +1,17 @@
 import { z } from "zod";
-import { CONTROL_ROUTES, type ReplicaAnswer, replicaView, restartView, rolloutView } from "../contract/control-api.ts";
+import {
+  CONTROL_ROUTES,
+  type ReplicaAnswer,
+  replicaView,
+  restartView,
+  rolloutView,
+  scaledView,
+} from "../contract/control-api.ts";
 import { escapeControls } from "../kernel/log.ts";
 import { usageError } from "./args.ts";
 import { type Command, EXIT } from "./cli-io.ts";
 import { reportFailure, reportShape } from "./ctl-client.ts";
-import { type ControlCall, controlCommand, inPath, showBody } from "./ctl-control.ts";
+import { type ControlCall, controlCommand, inPath, showAnswer } from "./ctl-control.ts";
 
 const PACE_OPTIONS = {
   "max-surge": { type: "string" },
@@ -52,10 +59,10 @@ async function ask<T>(
   call: ControlCall<{ readonly watch: boolean }>,
   { path, body, view, idsOf, words }: Question<T>,
 ): Promise<number> {
-  const { client, io, json, values } = call;
+  const { client, io, values } = call;
   const answer = await client.request("POST", path, body);
+  if (!values.watch) return showAnswer(call, answer, view, (told) => `${escapeControls(words(told))}\n`);
   if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
-  if (!values.watch) return showBody(io, json, view, answer.body, (told) => `${escapeControls(words(told))}\n`);
   const told = view.safeParse(answer.body);
   return told.success ? follow(call, idsOf(told.data)) : reportShape(io, "control plane");
 }
@@ -118,13 +125,11 @@ const scale = controlCommand({
   summary: "ask for a number of replicas",
   about: "Within `replicas.min` and `replicas.max` of the catalog. It holds until it is asked for another number.",
   options: {},
-  act: async ({ client, io, json, positionals }) => {
-    const [model = "", text = ""] = positionals;
+  act: async (call) => {
+    const [model = "", text = ""] = call.positionals;
     const replicas = countOf("REPLICAS", text);
-    const answer = await client.request("POST", `${CONTROL_ROUTES.models}/${inPath(model)}/scale`, { replicas });
-    if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
-    io.out(json ? `${JSON.stringify(answer.body)}\n` : `${escapeControls(model)}: ${replicas} replicas asked for\n`);
-    return EXIT.done;
+    const answer = await call.client.request("POST", `${CONTROL_ROUTES.models}/${inPath(model)}/scale`, { replicas });
+    return showAnswer(call, answer, scaledView, () => `${escapeControls(model)}: ${replicas} replicas asked for\n`);
   },
 });
 

@@ -9,9 +9,8 @@ import {
 import { isCacheName } from "../decide/weights/holding.ts";
 import { escapeControls } from "../kernel/log.ts";
 import type { Command } from "./cli-io.ts";
-import { reportFailure } from "./ctl-client.ts";
-import { controlCommand, show, showBody } from "./ctl-control.ts";
-import { formatTable, orDash } from "./table.ts";
+import { controlCommand, show, showAnswer } from "./ctl-control.ts";
+import { formatTable, orDash, type TableShape } from "./table.ts";
 
 const NAME_CHARS = 16;
 
@@ -41,16 +40,16 @@ const list = controlCommand({
   act: (call) => show(call, CONTROL_ROUTES.weights, weightsListView, formatList),
 });
 
-function formatList({ weights }: WeightsListAnswer): string {
+function formatList({ weights }: WeightsListAnswer, shape: TableShape): string {
   const rows = weights.map((one) => [
     one.node,
-    shortName(one.name),
+    shape.wide ? one.name : shortName(one.name),
     size(one.bytes),
     one.kind,
     one.in_use ? "yes" : "-",
     one.kind === "foreign" ? "-" : orDash(one.wanted_by.join(",")),
   ]);
-  return formatTable(["NODE", "NAME", "SIZE", "KIND", "IN USE", "WANTED BY"], rows);
+  return formatTable(["NODE", "NAME", "SIZE", "KIND", "IN USE", "WANTED BY"], rows, shape);
 }
 
 const gc = controlCommand({
@@ -61,25 +60,23 @@ const gc = controlCommand({
   optionsHelp: "  --collect               ask the nodes to remove them\n",
   options: { collect: { type: "boolean", default: false } },
   act: async (call) => {
-    const { client, io, json, values } = call;
-    if (!values.collect) return show(call, CONTROL_ROUTES.weights, weightsListView, formatUnwanted);
-    const answer = await client.request("POST", CONTROL_ROUTES.weightsCollect);
-    if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
-    return showBody(io, json, collectionView, answer.body, formatCollection);
+    if (!call.values.collect) return show(call, CONTROL_ROUTES.weights, weightsListView, formatUnwanted);
+    const answer = await call.client.request("POST", CONTROL_ROUTES.weightsCollect);
+    return showAnswer(call, answer, collectionView, formatCollection);
   },
 });
 
-function formatUnwanted({ weights, held }: WeightsListAnswer): string {
+function formatUnwanted({ weights, held }: WeightsListAnswer, shape: TableShape): string {
   const unwanted = weights.filter((one) => one.unwanted);
   const bytes = unwanted.reduce((sum, one) => sum + (one.bytes ?? 0), 0);
   const rows = unwanted.map((one) => [one.node, shortName(one.name), size(one.bytes), one.kind]);
   const hold = held === null ? "" : `nothing can be removed now: ${escapeControls(held)}\n`;
   if (rows.length === 0) return `${hold}nothing is unwanted\n`;
   const next = held === null ? "remove them with: yardmaster ctl weights gc --collect\n" : hold;
-  return `${formatTable(["NODE", "NAME", "SIZE", "KIND"], rows)}\n${unwanted.length} unwanted, ${size(bytes)}\n${next}`;
+  return `${formatTable(["NODE", "NAME", "SIZE", "KIND"], rows, shape)}\n${unwanted.length} unwanted, ${size(bytes)}\n${next}`;
 }
 
-function formatCollection({ asked, nodes }: CollectionAnswer): string {
+function formatCollection({ asked, nodes }: CollectionAnswer, shape: TableShape): string {
   if (asked.weights === 0) return "nothing is unwanted\n";
   const rows = nodes.flatMap(({ node, silent, results }) =>
     silent === null
@@ -88,7 +85,7 @@ function formatCollection({ asked, nodes }: CollectionAnswer): string {
   );
   const freed = nodes.flatMap(({ results }) => results).reduce((sum, one) => sum + one.freed_bytes, 0);
   const head = `asked to remove ${asked.weights} weights of ${size(asked.bytes)} on ${asked.nodes} nodes\n\n`;
-  return `${head}${formatTable(["NODE", "NAME", "OUTCOME", "FREED", "WHY"], rows)}\nfreed ${size(freed)}\n`;
+  return `${head}${formatTable(["NODE", "NAME", "OUTCOME", "FREED", "WHY"], rows, shape)}\nfreed ${size(freed)}\n`;
 }
 
 export const ctlWeightsCommands: readonly Command[] = [list, gc];

@@ -1,4 +1,5 @@
 import type { FieldPath } from "../contract/schema-fields.ts";
+import { isArchive, isPickle, PICKLE_RUNS_CODE } from "../decide/weights/formats.ts";
 import { parseSource } from "../decide/weights/source.ts";
 import { valueAt } from "./describe-issue.ts";
 import { listAt, mistake, numberAt, textAt, warning } from "./finding.ts";
@@ -45,11 +46,14 @@ function checkModel(model: unknown, path: FieldPath): Finding[] {
       found.push(
         mistake([...path, "nodes", "avoid", label], "is required as well, so that no node could ever be used"),
       );
+  const allowPickle = valueAt(model, ["allow_pickle"]) === true;
+  if (allowPickle)
+    found.push(warning([...path, "allow_pickle"], `is set: ${PICKLE_RUNS_CODE}, with the engine's rights on the node`));
   const nodes = valueAt(model, ["multi_node"]) === undefined ? null : (numberAt(model, ["multi_node", "nodes"]) ?? 2);
   return [
     ...found,
     ...listAt(model, ["profiles"]).flatMap((profile, index) =>
-      checkProfile(profile, [...path, "profiles", index], nodes),
+      checkProfile(profile, [...path, "profiles", index], { nodes, allowPickle }),
     ),
     ...checkPinnedCards(model, path),
   ];
@@ -74,7 +78,14 @@ const NEED_GPU: readonly string[] = ["vllm", "sglang", "comfyui"];
 const NEED_SOURCE: readonly string[] = ["vllm", "sglang", "llama.cpp", "tei"];
 const SPAN_NODES: readonly string[] = ["vllm", "sglang", "sim"];
 
-function checkProfile(profile: unknown, path: FieldPath, nodes: number | null): Finding[] {
+/** What a profile's model says that matters for it. */
+interface OfModel {
+  /** Of one replica; null: a single one. */
+  readonly nodes: number | null;
+  readonly allowPickle: boolean;
+}
+
+function checkProfile(profile: unknown, path: FieldPath, { nodes, allowPickle }: OfModel): Finding[] {
   const engine = textAt(profile, ["engine"]);
   if (engine === undefined) return [];
   const found: Finding[] = [];
@@ -105,23 +116,23 @@ function checkProfile(profile: unknown, path: FieldPath, nodes: number | null): 
     found.push(warning(path, "says neither `gpu` nor `cpu`: it is placed as if it needed nothing"));
   return [
     ...found,
-    ...checkSource(profile, path),
+    ...checkSource(profile, path, allowPickle),
     ...checkArgs(profile, path, engine, nodes),
+    ...checkLoadFormat(profile, path, allowPickle),
     ...checkEnv(profile, path),
   ];
 }
 
 const SCHEMES: readonly string[] = ["hf", "https", "http", "file", "s3"];
 
-function checkSource(profile: unknown, path: FieldPath): Finding[] {
+function checkSource(profile: unknown, path: FieldPath, allowPickle: boolean): Finding[] {
   const source = textAt(profile, ["source"]);
   const at = [...path, "source"];
   if (source === undefined) return [];
   const scheme = /^([A-Za-z][A-Za-z0-9+.-]*):\/\//.exec(source)?.[1]?.toLowerCase();
-  if (scheme === undefined)
-    return source.split("/").includes("..")
-      ? [mistake(at, "leaves the folder that it is looked for in", "write the path without `..`")]
-      : [];
+  if (scheme === undefined && source.split("/").includes(".."))
+    return [mistake(at, "leaves the folder that it is looked for in", "write the path without `..`")];
+  if (scheme === undefined) return checkFormat(source, at, allowPickle);
   if (!SCHEMES.includes(scheme))
     return [mistake(at, `the scheme is not known: ${scheme}`, `use a path, or one of hf, https, file, s3`)];
   if (scheme === "file" && !/^file:\/\/\//i.test(source))
@@ -130,7 +141,53 @@ function checkSource(profile: unknown, path: FieldPath): Finding[] {
     return [mistake(at, "holds a password: everybody who may read the catalog could read it")];
   // The node's own reading is the one that counts; here it finds what no node could fetch.
   const parsed = parseSource(source, "/");
-  return parsed.kind === "unavailable" ? [mistake(at, `can't be fetched: ${parsed.why}`)] : [];
+  if (parsed.kind === "unavailable") return [mistake(at, `can't be fetched: ${parsed.why}`)];
+  return checkFormat(fileOf(parsed), at, allowPickle);
+}
+
+/** The one file that a source names; "" where it names more, which its node looks at. */
+function fileOf(source: ReturnType<typeof parseSource>): string {
+  switch (source.kind) {
+    case "web":
+      return source.file;
+    case "hub":
+      return source.file ?? "";
+    case "s3":
+      return source.key;
+    case "path":
+      return source.path;
+    case "none":
+    case "unavailable":
+      return "";
+  }
+}
+
+function checkFormat(file: string, at: FieldPath, allowPickle: boolean): Finding[] {
+  if (isArchive(file)) return [mistake(at, "is an archive, and nothing unpacks one", "name the files of weights")];
+  if (!isPickle(file) || allowPickle) return [];
+  return [
+    mistake(
+      at,
+      `is a pickle format: ${PICKLE_RUNS_CODE}`,
+      "use safetensors or GGUF, or set `allow_pickle: true` on the model if you trust the file",
+    ),
+  ];
+}
+
+/** Values of the engines' flag that make them read pickle. */
+const PICKLE_LOADERS: readonly unknown[] = ["pt", "npcache"];
+
+function checkLoadFormat(profile: unknown, path: FieldPath, allowPickle: boolean): Finding[] {
+  if (allowPickle) return [];
+  return Object.entries(objectAt(profile, ["args"]))
+    .filter(([name, value]) => longName(name) === "load-format" && PICKLE_LOADERS.includes(value))
+    .map(([name]) =>
+      mistake(
+        [...path, "args", name],
+        `makes the engine read pickle: ${PICKLE_RUNS_CODE}`,
+        "leave it out, or set `allow_pickle: true` on the model",
+      ),
+    );
 }
 
 /** What Yardmaster sets itself on every engine: another value would make the replica unreachable, or open it to others. */

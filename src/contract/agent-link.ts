@@ -176,6 +176,7 @@ const profile: z.ZodType<Profile> = z.object({
   args: z.record(text(128), z.union([text(4_096), z.number(), z.boolean(), z.null()])),
   env: z.record(text(128), text(4_096)),
   command: z.array(text(4_096)).max(256).nullable(),
+  allowPickle: z.exactOptional(z.literal(true)),
 });
 
 export const startVerb = z.object({

@@ -124,6 +124,12 @@ export const modelEntry = z.strictObject({
     .enum(["manual", "auto"])
     .default("manual")
     .describe("Whether a changed profile restarts its replicas by itself."),
+  allow_pickle: z
+    .boolean()
+    .default(false)
+    .describe(
+      "Let its weights be in pickle formats (`.bin`, `.pt`, `.pth`, `.ckpt`, `.pkl`, …). Loading one runs code of whoever made it, with the engine's rights.",
+    ),
   profiles: z
     .array(profileEntry)
     .nonempty()

@@ -29,6 +29,8 @@ export interface Profile {
   readonly env: Readonly<Record<string, string>>;
   /** Program and arguments of engine `command`; null for the others. */
   readonly command: readonly string[] | null;
+  /** It may be given weights in pickle formats, which run code when they are loaded. Absent: it may not. */
+  readonly allowPickle?: true;
 }
 
 export interface Model {

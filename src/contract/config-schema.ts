@@ -439,7 +439,7 @@ export const configFile = z.strictObject({
       service_name: z.string().min(1).default("yardmaster").describe("`service.name` of the spans."),
     })
     .optional()
-    .describe("OTLP/HTTP traces. Absent: none."),
+    .describe("OTLP/HTTP traces, of a gateway's requests and of what a leading control plane does. Absent: none."),
   metrics: z
     .strictObject({
       public: z.boolean().optional().describe("Whether `/metrics` needs no key. Absent: only on loopback."),

@@ -53,6 +53,17 @@ export const capacityView = z.object({
   unknown: z.number(),
 });
 
+export const fabricView = z.object({
+  /** Null: of nodes that belong to none. */
+  fabric: words,
+  nodes: z.number(),
+  /** Heard, open, with all cards well, and nothing on them. */
+  free: z.number(),
+  /** Not heard, or with cards that could not be read. */
+  unknown: z.number(),
+});
+export type FabricAnswer = z.output<typeof fabricView>;
+
 export const statusView = z.object({
   version: z.string(),
   cluster_id: z.string(),
@@ -73,6 +84,15 @@ export const statusView = z.object({
   replicas: count,
   /** Models that want a replica and have no room, are parked or wait. */
   troubles: z.array(z.object({ model: z.string(), why: z.string() })),
+  fabrics: z.array(fabricView),
+  /** Models with replicas that are ready and that nobody has asked for, the longest first; not those of which that is not known. */
+  not_asked: z.array(z.object({ model: z.string(), replicas: z.number(), idle_s: z.number(), since: z.string() })),
+  /** Of which no word on their use is known, though they have a replica that is ready. */
+  use_unknown: z.number(),
+  /** Those that are connected to the control plane that answers. */
+  gateways: z.object({ connected: z.number(), behind: z.number(), waiting: z.number(), in_flight: z.number() }),
+  /** Of all stores of jobs that gateways told of; null: none did. */
+  jobs: z.object({ queued: z.number(), running: z.number() }).nullable(),
 });
 export type StatusView = z.output<typeof statusView>;
 
@@ -131,6 +151,8 @@ export const modelView = z.object({
   replicas: z.number(),
   state: z.enum(["ready", "starting", "waiting", "parked", "stopped", "removed"]),
   why: words,
+  /** What it may do that is a risk. */
+  warnings: z.array(z.string()),
   failures_in_row: z.number(),
 });
 export type ModelAnswer = z.output<typeof modelView>;
@@ -161,6 +183,13 @@ export const replicaView = z.object({
 });
 export type ReplicaAnswer = z.output<typeof replicaView>;
 
+/** What an action that was done answers: to be sure that it was the control plane that answered. */
+export const nodeDoneView = z.object({ node: z.string(), cordoned: z.boolean(), draining: z.boolean() });
+export const nodeRemovedView = z.object({ node: z.string(), removed: z.literal(true) });
+export const retriedView = z.object({ model: z.string(), retried: z.literal(true) });
+export const scaledView = z.object({ model: z.string(), replicas: z.number() });
+export const confirmedView = z.object({ confirmed: z.literal(true) });
+export const gatewayRevokedView = z.object({ name: z.string(), revoked: z.literal(true) });
 export const restartView = z.object({ replica: z.string(), restart: z.string() });
 export const rolloutView = z.object({ replicas: z.array(z.string()) });
 /** What lies in the caches of nodes that are heard. */
@@ -240,6 +269,7 @@ export const eventView = z.object({
   why: z.string(),
   by: words,
 });
+export type EventAnswer = z.output<typeof eventView>;
 
 export const placementView = z.object({
   model: z.string(),

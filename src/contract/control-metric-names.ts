@@ -1,10 +1,10 @@
 import type { MetricDefinition } from "./metric-definition.ts";
 import { METRICS } from "./metric-names.ts";
 
-/**
- * Every metric of the control plane. What a standby does not know, or a leader before its first pass, is absent. Labels are closed sets
- * and classes of cards; models and nodes are in the API, where their number costs nothing.
- */
+/** Models, nodes and fabrics that a page names at most; the first by name. */
+export const METRIC_NAMES_MAX = 1_000;
+
+/** Every metric of the control plane. What a standby does not know, or a leader before its first pass, is absent. */
 export const CONTROL_METRICS = {
   leading: {
     name: "yardmaster_control_leading",
@@ -60,6 +60,42 @@ export const CONTROL_METRICS = {
     labels: ["use"],
     help: "Bytes of weights in the caches of nodes that are heard: in_use by an engine, idle, or partial (downloads that have not ended). Foreign files are not counted. Absent on a standby.",
   },
+  nodeWeights: {
+    name: "yardmaster_node_weights_bytes",
+    type: "gauge",
+    labels: ["node"],
+    help: "Bytes of weights that the cache of a node holds, parts of downloads included. Absent for nodes that are not heard, and on a standby.",
+  },
+  agentLag: {
+    name: "yardmaster_agent_lag_seconds",
+    type: "gauge",
+    labels: ["node"],
+    help: "For how long the agent of a node has not been heard. Absent for nodes that never were, and on a standby.",
+  },
+  fabricFree: {
+    name: "yardmaster_fabric_free_nodes",
+    type: "gauge",
+    labels: ["fabric"],
+    help: "Whole nodes with GPUs that are free, by fabric; `none` for nodes of no fabric. Nodes of which that is not known are not counted. Absent on a standby.",
+  },
+  gpuMemoryUsed: {
+    name: "yardmaster_gpu_memory_used_bytes",
+    type: "gauge",
+    labels: ["class"],
+    help: "Memory in use, by whatever process, on cards of nodes that are heard and whose use was read. Absent where none was, and on a standby.",
+  },
+  gpuMemory: {
+    name: "yardmaster_gpu_memory_bytes",
+    type: "gauge",
+    labels: ["class"],
+    help: "Memory of the cards that yardmaster_gpu_memory_used_bytes speaks of. Absent on a standby.",
+  },
+  gpuUtilization: {
+    name: "yardmaster_gpu_utilization_ratio",
+    type: "gauge",
+    labels: ["class"],
+    help: "Mean utilisation of the cards of nodes that are heard, 0 to 1, of those whose utilisation was read. Absent where none was, and on a standby.",
+  },
   nodesCordoned: {
     name: "yardmaster_nodes_cordoned",
     type: "gauge",
@@ -77,6 +113,24 @@ export const CONTROL_METRICS = {
     type: "gauge",
     labels: ["state"],
     help: "Replicas by state. Absent on a standby.",
+  },
+  modelReplicas: {
+    name: "yardmaster_model_replicas",
+    type: "gauge",
+    labels: ["model", "state"],
+    help: "Replicas by model and state; a state without any is absent. Absent on a standby.",
+  },
+  modelIdle: {
+    name: "yardmaster_model_idle_seconds",
+    type: "gauge",
+    labels: ["model"],
+    help: "For how long a model with ready replicas has had no request, by what every gateway says. Absent where that is not known.",
+  },
+  leftOut: {
+    name: "yardmaster_metrics_left_out",
+    type: "gauge",
+    labels: ["kind"],
+    help: "Models, nodes and fabrics beyond the first thousand, which this page does not name. Absent on a standby.",
   },
   models: {
     name: "yardmaster_models",
@@ -127,6 +181,8 @@ export const CONTROL_METRICS = {
     buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5],
     help: "What a pass costs, without waiting for the store.",
   },
+  traceExported: METRICS.traceExported,
+  traceDropped: METRICS.traceDropped,
   eventLoopDelay: METRICS.eventLoopDelay,
   processRss: METRICS.processRss,
   processHeap: METRICS.processHeap,

@@ -104,6 +104,8 @@ const report = z.object({
   demand: z.record(modelName, z.object({ waiting: count, oldestWaitMs: duration })),
   /** By replica. `idleMs` is null while it has not been asked since this gateway started: unknown, never 0. */
   used: z.record(id, z.object({ inFlight: count, idleMs: duration.nullable() })),
+  /** Of the store of jobs that it has; gateways may share one. Absent or null: it has none, or does not know. */
+  jobs: z.object({ store: id, queued: count, running: count }).nullish(),
 });
 export type GatewayReport = Omit<z.output<typeof report>, "type">;
 const resync = z.object({ type: z.literal("resync") });

@@ -342,6 +342,7 @@ export type FleetEventKind =
   | "modelReleased"
   | "modelUnplaced"
   | "estimateOff"
+  | "pickleAllowed"
   | "replicaDisplaced"
   | "modelIdle"
   | "modelScaled"

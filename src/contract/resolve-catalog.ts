@@ -32,19 +32,19 @@ export function resolveModel(entry: ModelEntry): Model {
           },
     slotsPerReplica: entry.slots_per_replica,
     rollout: entry.rollout,
-    profiles: entry.profiles.map(resolveProfile),
+    profiles: entry.profiles.map((profile) => resolveProfile(profile, entry.allow_pickle)),
     nodes: { require: entry.nodes.require, avoid: entry.nodes.avoid, gpuUuids: entry.nodes.gpu_uuids },
     multiNode: entry.multi_node ?? null,
   });
 }
 
-function resolveProfile(entry: ProfileEntry): Profile {
+function resolveProfile(entry: ProfileEntry, allowPickle: boolean): Profile {
   const source = entry.source ?? null;
   const content: Omit<Profile, "hash"> = {
     engine: entry.engine,
     source,
     sha256: entry.sha256 ?? null,
-    weightsName: source === null ? null : weightsName(source),
+    weightsName: source === null ? null : weightsName(source, allowPickle),
     gpu:
       entry.gpu === undefined
         ? null
@@ -58,12 +58,18 @@ function resolveProfile(entry: ProfileEntry): Profile {
     args: entry.args,
     env: entry.env,
     command: entry.command ?? null,
+    // Only where it is set: profiles that have nothing to do with it keep their hashes.
+    ...(allowPickle ? { allowPickle } : {}),
   };
   return { hash: hash("sha256", canonicalJson(content), "hex"), ...content };
 }
 
-/** From the source alone, so that the wanted names can be computed from a catalog. A path and its `file://` URL are one source. */
-export const weightsName = (source: string): string => hash("sha256", source.replace(/^file:\/\/(?=\/)/, ""), "hex");
+/**
+ * From the source alone, so that the wanted names can be computed from a catalog. A path and its `file://` URL are one source. Where
+ * pickle is allowed it is another name: what is fetched then may be other files, and no model without the permission gets them.
+ */
+export const weightsName = (source: string, allowPickle = false): string =>
+  hash("sha256", source.replace(/^file:\/\/(?=\/)/, "") + (allowPickle ? "\nallow_pickle" : ""), "hex");
 
 /** JSON with the members of every object in one order: equal values have equal texts. */
 export function canonicalJson(value: unknown): string {

@@ -12,6 +12,8 @@ import type { Clock, Timer } from "../kernel/clock.ts";
 import { messageOf, YardmasterError } from "../kernel/errors.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Secret } from "../kernel/secret.ts";
+import { openTracer, type TraceSettings } from "../trace/open-tracer.ts";
+import type { Tracer } from "../trace/tracer.ts";
 import type { Answer } from "./api/answer.ts";
 import { type ApiRequest, ApiServer } from "./api/api-server.ts";
 import { CatalogAnswers } from "./api/catalog-answers.ts";
@@ -42,6 +44,8 @@ export interface ControlPlaneOptions {
   readonly clock: Clock;
   readonly log: Logger;
   readonly version: string;
+  /** Where passes, placements, starts, restarts and refusals are traced; null: nowhere. */
+  readonly otel: TraceSettings | null;
   /** Whether `/metrics` needs no key. Absent: only on loopback. */
   readonly metricsPublic?: boolean | undefined;
   /** What is shown of the cluster, and what operators do to it; absent: as it is. */
@@ -64,6 +68,7 @@ interface Parts {
   readonly keeper: CatalogKeeper;
   readonly bounded: Bounded;
   readonly tls: ServerTls | null;
+  readonly tracer: Tracer | null;
 }
 
 const NODE_STATES = { cordon: "cordoned", uncordon: "open", drain: "draining" } as const;
@@ -85,6 +90,7 @@ export class ControlPlane {
   readonly #weights: WeightsAnswers;
   readonly #catalog: CatalogAnswers;
   readonly #gateways: GatewayAnswers;
+  readonly #tracer: Tracer | null;
   readonly #end = new AbortController();
   #auth: AuthSettings;
   #look: Timer | undefined;
@@ -103,7 +109,9 @@ export class ControlPlane {
       const keeper = await CatalogKeeper.open({ store, reader, log, running, bounded });
       const { tls: files } = options.settings;
       const tls = files === null ? null : await readServerTls(files);
-      const plane = new ControlPlane(options, { opened, reader, keeper, bounded, tls });
+      const { otel, version } = options;
+      const tracer = otel === null ? null : await openTracer(otel, version, { clock, log }, "internal");
+      const plane = new ControlPlane(options, { opened, reader, keeper, bounded, tls, tracer });
       const { port } = await plane.#api.listen(options.settings.listen);
       plane.#address = formatListen({ host: options.settings.listen.host, port });
       return plane;
@@ -114,7 +122,7 @@ export class ControlPlane {
     }
   }
 
-  private constructor(options: ControlPlaneOptions, { opened, reader, keeper, bounded, tls }: Parts) {
+  private constructor(options: ControlPlaneOptions, { opened, reader, keeper, bounded, tls, tracer }: Parts) {
     const { settings, clock, log, version, dataDir } = options;
     const { store } = opened;
     this.#options = options;
@@ -147,7 +155,9 @@ export class ControlPlane {
       auth: () => this.#auth,
       controlId: self,
       onEvent: (event) => this.#spool.tell(event),
+      tracer,
     });
+    this.#tracer = tracer;
     const view = options.makeView?.(this.#live.view) ?? this.#live.view;
     const shared = { clock, keeper, source: this.#source };
     this.#cluster = new ClusterAnswers({
@@ -248,7 +258,7 @@ export class ControlPlane {
     await this.#leadership.stop();
     await this.#live.close();
     await this.#api.close(CLOSE_GRACE_MS);
-    await this.#spool.close();
+    await Promise.all([this.#spool.close(), this.#tracer?.close()]);
     await this.#reader.close();
     await this.#opened.close();
     this.#options.log.info("control.stopped");

@@ -16,6 +16,8 @@ import type { Leadership } from "./leader/leadership.ts";
 import { AgentLinkServer } from "./link/agent-link-server.ts";
 import { passMint, passSettings, ReconcileLoop, watchSettings } from "./loop/reconcile-loop.ts";
 import type { FinishedPass } from "./loop/term-loop.ts";
+import { tracePass } from "./loop/trace-pass.ts";
+import type { Tracer } from "../trace/tracer.ts";
 import type { ControlStore } from "./store/control-store.ts";
 import { ControlMetrics } from "./metrics/control-metrics.ts";
 import type { ClusterSnapshot } from "./view/cluster-view.ts";
@@ -32,6 +34,8 @@ export interface LiveClusterPorts {
   readonly auth: () => AuthSettings;
   readonly controlId: string;
   readonly onEvent: (event: NewEvent) => void;
+  /** Null: nothing is traced. */
+  readonly tracer: Tracer | null;
 }
 
 /** Gateways dial again anywhere within half a minute, and so get longer than agents, which try once at once. */
@@ -93,12 +97,10 @@ export class LiveCluster {
         this.#isUnsaid = true;
         this.feed.lead(term);
       },
-      onPass: (finished) => {
-        this.metrics.passed(finished);
-        this.#publish(finished);
-      },
+      onPass: (finished) => this.#passed(finished, ports.tracer),
     });
     this.metrics = new ControlMetrics({
+      traced: () => ports.tracer?.stats(),
       clock,
       log,
       leadership,
@@ -117,6 +119,12 @@ export class LiveCluster {
       feed: this.feed,
       settings: pass,
     });
+  }
+
+  #passed(finished: FinishedPass, tracer: Tracer | null): void {
+    this.metrics.passed(finished);
+    if (tracer !== null) tracePass(tracer, finished);
+    this.#publish(finished);
   }
 
   #seen(): { readonly snapshot: ClusterSnapshot; readonly plan: FinishedPass["plan"] } | null {

@@ -37,8 +37,8 @@ import { openReplyStores, type ReplyStores } from "./replay/reply-stores.ts";
 import { createGatewayMetrics, type GatewayMetrics } from "./metrics/gateway-metrics.ts";
 import { collectProcessMetrics } from "../metrics/process-metrics.ts";
 import { Registry } from "../metrics/registry.ts";
-import { openTracer } from "./trace/open-tracer.ts";
-import type { Tracer } from "./trace/tracer.ts";
+import { openTracer } from "../trace/open-tracer.ts";
+import type { Tracer } from "../trace/tracer.ts";
 import { coordinationHealth, openCoordination, type Coordination } from "./open-coordination.ts";
 import { openClient } from "./upstream/open-client.ts";
 import type { UpstreamClient } from "./upstream/port.ts";
@@ -394,7 +394,7 @@ export class Gateway {
       onReadings: (nodes) => {
         for (const { node, gpus, ageMs } of nodes) this.applyGpuReadings(node, gpus, ageMs);
       },
-      report: (now) => makeReport(this.#registry.shown(), now),
+      report: (now) => ({ ...makeReport(this.#registry.shown(), now), jobs: this.#jobs?.told() ?? null }),
     });
   }
 

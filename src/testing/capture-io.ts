@@ -6,6 +6,7 @@ import type { CliIo } from "../cli/cli-io.ts";
 export function captureIo(
   env: Env = {},
   signal: AbortSignal = new AbortController().signal,
+  columns: number | null = null,
 ): { readonly io: CliIo; output(): { readonly out: string; readonly err: string } } {
   let out = "";
   let err = "";
@@ -14,6 +15,7 @@ export function captureIo(
     err: (text) => void (err += text),
     env,
     clock: systemClock,
+    columns,
     signal,
   };
   return { io, output: () => ({ out, err }) };

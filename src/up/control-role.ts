@@ -56,6 +56,7 @@ async function runControl(flags: RoleFlags, ports: ProcessPorts): Promise<number
       clock: io.clock,
       log,
       version: ports.version,
+      otel: loaded.config.otel,
       metricsPublic: loaded.file.metrics.public,
     });
   } catch (error) {

@@ -25,7 +25,11 @@ test("a leader's page speaks for the whole cluster, a standby's for itself alone
   await using standby = await startTestControl({ dataDir: control.dataDir });
   const agent = await enrolledAgent(control, "node-a");
   agent.part = {
-    gpus: [aGpu("g1"), aGpu("g2", { index: 1, health: "sick", healthWhy: "XID 79" })],
+    gpus: [
+      aGpu("g1", { usedMib: 1_024, utilization: 0.5 }),
+      aGpu("g2", { index: 1, health: "sick", healthWhy: "XID 79", usedMib: null, utilization: null }),
+      aGpu("g3", { index: 2, class: "a40", usedMib: null, utilization: null }),
+    ],
     weights: [{ name: "a".repeat(64), bytes: 5, inUse: false }],
     leftovers: [
       { name: "b".repeat(64), bytes: 7, kind: "partial" },
@@ -59,8 +63,21 @@ test("a leader's page speaks for the whole cluster, a standby's for itself alone
     ["yardmaster_catalog_revision", {}, 1],
     ["yardmaster_fleet_events_total", { kind: "replicaReady" }, 1],
     ["yardmaster_replica_idle_seconds_max", {}, undefined],
+    ["yardmaster_model_idle_seconds", {}, undefined],
+    ["yardmaster_model_replicas", { model: "m", state: "ready" }, 1],
+    ["yardmaster_model_replicas", { model: "none" }, undefined],
+    ["yardmaster_node_weights_bytes", { node: "node-a" }, 12],
+    ["yardmaster_fabric_free_nodes", { fabric: "none" }, 0],
+    ["yardmaster_gpu_memory_bytes", { class: "h200" }, 140 * 1024 ** 3],
+    ["yardmaster_gpu_memory_used_bytes", { class: "h200" }, 1024 ** 3],
+    ["yardmaster_gpu_utilization_ratio", { class: "h200" }, 0.5],
+    ["yardmaster_gpu_utilization_ratio", { class: "a40" }, undefined],
+    ["yardmaster_metrics_left_out", { kind: "model" }, 0],
+    ["yardmaster_trace_spans_exported_total", {}, undefined],
   ] as const)
     assert.equal(valueOf(families, name, labels), value, `${name} ${JSON.stringify(labels)}`);
+  const lag = valueOf(families, "yardmaster_agent_lag_seconds", { node: "node-a" }) ?? Infinity;
+  assert.ok(lag < 10, String(lag));
   assert.ok((valueOf(families, "yardmaster_passes_total", { outcome: "changed" }) ?? 0) >= 2);
   const known = new Set(Object.values(CONTROL_METRICS).map(({ name }) => name as string));
   for (const { name } of families) assert.ok(known.has(name), name);

@@ -46,7 +46,7 @@ for (const where of ["after", "before"] as const) {
       true,
     );
     const models = await ctl(world, "models");
-    assert.match(models.out, /^w +waiting .*needs .* on each of .*\(1 node\)$/m);
+    assert.match(models.out, /^w +waiting .*\S+: needs .* on each of .*$/m);
     for (const kind of ["restartAsked", "restartBegun", "restartDone"])
       assert.equal((await world.events(kind)).length, 2, kind);
     assert.ok((await world.events("restartAsked")).every(({ by }) => by === "key-admin"));

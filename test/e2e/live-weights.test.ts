@@ -14,8 +14,8 @@ const BYTES = someBytes(3_000_000);
 
 test("weights are fetched, shown and kept while a catalog wants them, and go when two revisions no longer do and somebody asks [40.W1 40.W2 40.W3]", async () => {
   await using server = await FakeFileServer.start();
-  server.files.set("/m.bin", { bytes: BYTES, stalls: [1_000_000] });
-  const source = `${server.origin}/m.bin`;
+  server.files.set("/m.gguf", { bytes: BYTES, stalls: [1_000_000] });
+  const source = `${server.origin}/m.gguf`;
   const name = weightsName(source);
   await using world = await LiveWorld.start();
   const agent = await world.addAgent("node-a");

@@ -1,4 +1,3 @@
-import { access } from "node:fs/promises";
 import { join } from "node:path";
 import type { FetchReport, ShardFailure, ShardReport } from "../../contract/fleet.ts";
 import { weightsName } from "../../contract/resolve-catalog.ts";
@@ -26,6 +25,7 @@ import type { GpuWatch } from "../gpu/gpu-watch.ts";
 import type { AgentState } from "../state/agent-state.ts";
 import type { ShardRecord } from "../state/shard-record.ts";
 import { ControlGroup } from "../system/control-group.ts";
+import { lookAtPath } from "../weights/look-at-path.ts";
 import type { WeightsCache } from "../weights/weights-cache.ts";
 import { EngineChecks } from "./engine-checks.ts";
 import { EngineLog } from "./engine-log.ts";
@@ -226,10 +226,15 @@ export class ShardRunner {
     const { weights, weightsDir } = this.#ports;
     const { replicaId, profile } = this.#record.start;
     const { kind } = this.#source;
-    if (kind === "web" || kind === "hub" || kind === "s3") weights.hold(replicaId, weightsName(profile.source ?? ""));
+    if (kind === "web" || kind === "hub" || kind === "s3")
+      weights.hold(replicaId, weightsName(profile.source ?? "", this.#allowsPickle));
     if (kind !== "path" || !this.#source.path.startsWith(`${weightsDir}/`)) return;
     const [name = ""] = this.#source.path.slice(weightsDir.length + 1).split("/");
     if (isCacheName(name)) weights.hold(replicaId, name);
+  }
+
+  get #allowsPickle(): boolean {
+    return this.#record.start.profile.allowPickle === true;
   }
 
   async #lookForWeights(): Promise<ShardSigns["weights"]> {
@@ -242,10 +247,7 @@ export class ShardRunner {
         this.#weightsFound = { missing: source.why };
         break;
       case "path":
-        this.#weightsFound = await access(source.path).then(
-          () => "present" as const,
-          () => ({ missing: `there is no ${source.path} on this node, or it can't be read` }),
-        );
+        this.#weightsFound = await lookAtPath(source.path, this.#allowsPickle);
         break;
       default:
         this.#weightsFound = this.#lookForFetched(source);
@@ -256,9 +258,10 @@ export class ShardRunner {
   #lookForFetched(source: FetchedSource): ShardSigns["weights"] {
     const { replicaId, profile } = this.#record.start;
     const text = profile.source ?? "";
-    if (profile.weightsName !== weightsName(text))
+    const allowPickle = this.#allowsPickle;
+    if (profile.weightsName !== weightsName(text, allowPickle))
       return { missing: "the start names other weights than those of its source" };
-    const view = this.#ports.weights.want({ holder: replicaId, text, source, sha256: profile.sha256 });
+    const view = this.#ports.weights.want({ holder: replicaId, text, source, sha256: profile.sha256, allowPickle });
     this.#fetch = view.kind === "fetching" ? view.fetch : null;
     if (view.kind === "missing") return { missing: view.why };
     if (view.kind === "fetching") return view;

@@ -13,13 +13,13 @@ const BYTES = someBytes(20_000);
 test("what nobody holds is removed with its record and as many bytes as it had; what is in use, being fetched or unknown is refused [40.W3 80.A16]", async () => {
   await using server = await FakeFileServer.start();
   for (const [path, stalls] of [
-    ["/old.bin", []],
-    ["/used.bin", []],
-    ["/coming.bin", [100]],
+    ["/old.gguf", []],
+    ["/used.gguf", []],
+    ["/coming.gguf", [100]],
   ] as const)
     server.files.set(path, { bytes: BYTES, stalls: [...stalls] });
   await using world = await cacheWorld();
-  const [old, used, coming] = ["old", "used", "coming"].map((name) => `${server.origin}/${name}.bin`) as [
+  const [old, used, coming] = ["old", "used", "coming"].map((name) => `${server.origin}/${name}.gguf`) as [
     string,
     string,
     string,
@@ -28,7 +28,7 @@ test("what nobody holds is removed with its record and as many bytes as it had; 
   world.view(coming, { holder: coming });
   await server.until("a part was sent", () => server.stalled === 1);
   world.cache.release(old);
-  const names = [old, used, coming].map(weightsName);
+  const names = [old, used, coming].map((source) => weightsName(source));
   const results = await world.cache.collect([...names, "f".repeat(64)]);
   assert.deepEqual(
     results.map(({ outcome, freedBytes, why }) => [outcome, freedBytes, why?.replace(/http\S+/, "a replica")]),
@@ -51,10 +51,10 @@ test("what nobody holds is removed with its record and as many bytes as it had; 
 
 test("a download that nobody wants any more is removed like what is whole; files of a person beside stay, and are told [40.W2 40.W3]", async () => {
   await using server = await FakeFileServer.start();
-  server.files.set("/a.bin", { bytes: BYTES, stalls: [5_000] });
-  server.files.set("/b.bin", { bytes: BYTES });
+  server.files.set("/a.gguf", { bytes: BYTES, stalls: [5_000] });
+  server.files.set("/b.gguf", { bytes: BYTES });
   await using world = await cacheWorld();
-  const [partial, whole] = [`${server.origin}/a.bin`, `${server.origin}/b.bin`];
+  const [partial, whole] = [`${server.origin}/a.gguf`, `${server.origin}/b.gguf`];
   world.view(partial);
   await server.until("a part was sent", () => server.stalled === 1);
   world.cache.release("r1");
@@ -72,7 +72,7 @@ test("a download that nobody wants any more is removed like what is whole; files
       [weightsName(partial), "partial"],
     ].toSorted(),
   );
-  const results = await world.cache.collect([partial, whole].map(weightsName));
+  const results = await world.cache.collect([partial, whole].map((source) => weightsName(source)));
   assert.deepEqual(
     results.map(({ outcome }) => outcome),
     ["removed", "kept"],
@@ -82,11 +82,11 @@ test("a download that nobody wants any more is removed like what is whole; files
   assert.deepEqual((await world.names()).toSorted(), ["mine.gguf", "my-model", weightsName(whole)].toSorted());
 });
 
-test("a control plane that asks for anything but the node's own names is refused 1 000 times, and nothing goes [80.A16 40.W3]", async () => {
+test("a control plane that asks for anything but the node's own names is refused 1 000 times, and nothing goes [80.A16 40.W3 80.D24]", async () => {
   await using server = await FakeFileServer.start();
-  server.files.set("/a.bin", { bytes: BYTES });
+  server.files.set("/a.gguf", { bytes: BYTES });
   await using world = await cacheWorld();
-  const source = `${server.origin}/a.bin`;
+  const source = `${server.origin}/a.gguf`;
   await world.fetched(source, { holder: "r1" });
   const own = weightsName(source);
   const [foreign, linked, hard] = ["1", "2", "3"].map((digit) => digit.repeat(64)) as [string, string, string];
@@ -94,7 +94,7 @@ test("a control plane that asks for anything but the node's own names is refused
   await mkdir(user);
   await writeFile(join(user, "thesis.txt"), "thesis");
   await mkdir(join(world.folder, foreign));
-  await writeFile(join(world.folder, foreign, "a.bin"), "copied by a person");
+  await writeFile(join(world.folder, foreign, "a.gguf"), "copied by a person");
   await symlink(user, join(world.folder, linked));
   await link(join(user, "thesis.txt"), join(world.folder, hard));
   const before = readdirSync(join(world.folder, ".."), { recursive: true }).toSorted();
@@ -115,7 +115,7 @@ test("a control plane that asks for anything but the node's own names is refused
     " ",
     `${"../".repeat(20)}`,
   ];
-  const ends = ["", "/", "/.", "/..", "/../user", "/a.bin", ".part", "\u0000", " ", "\n", "*", ".json"];
+  const ends = ["", "/", "/.", "/..", "/../user", "/a.gguf", ".part", "\u0000", " ", "\n", "*", ".json"];
   const middles = [
     "",
     "user",

@@ -57,11 +57,11 @@ if (canMount) {
     assert.ok(disk !== null);
     await using server = await FakeFileServer.start();
     const [large, small] = [someBytes(3 * MB), someBytes(100_000, 2)];
-    server.files.set("/large.bin", { bytes: large, stalls: [1 * MB] });
-    server.files.set("/small.bin", { bytes: small });
+    server.files.set("/large.gguf", { bytes: large, stalls: [1 * MB] });
+    server.files.set("/small.gguf", { bytes: small });
     const cache = join(disk.folder, "cache");
     await using world = await cacheWorld({ folder: cache });
-    const [first, second] = [`${server.origin}/large.bin`, `${server.origin}/small.bin`];
+    const [first, second] = [`${server.origin}/large.gguf`, `${server.origin}/small.gguf`];
     world.view(first, { holder: "r1" });
     await eventually(
       "a part is there",
@@ -83,11 +83,11 @@ if (canMount) {
     using disk = smallDisk("size=4m");
     assert.ok(disk !== null);
     await using server = await FakeFileServer.start();
-    server.files.set("/huge.bin", { bytes: someBytes(6 * MB) });
-    server.files.set("/a.bin", { bytes: someBytes(2_500_000, 2), stalls: [10_000] });
-    server.files.set("/b.bin", { bytes: someBytes(2_500_000, 3) });
+    server.files.set("/huge.gguf", { bytes: someBytes(6 * MB) });
+    server.files.set("/a.gguf", { bytes: someBytes(2_500_000, 2), stalls: [10_000] });
+    server.files.set("/b.gguf", { bytes: someBytes(2_500_000, 3) });
     await using world = await cacheWorld({ folder: disk.folder, weights: { parallel: 3 } });
-    const [huge, a, b] = ["huge", "a", "b"].map((name) => `${server.origin}/${name}.bin`) as [string, string, string];
+    const [huge, a, b] = ["huge", "a", "b"].map((name) => `${server.origin}/${name}.gguf`) as [string, string, string];
     await troubled(world, huge, "r0", /no space: 6\.0 MB are needed/);
     world.view(a, { holder: "r1" });
     await server.until("the first is under way", () => server.stalled === 1);
@@ -104,7 +104,7 @@ if (canMount) {
     using disk = smallDisk("size=4m,nr_inodes=12");
     assert.ok(disk !== null);
     await using server = await FakeFileServer.start();
-    server.files.set("/a.bin", { bytes: someBytes(10_000) });
+    server.files.set("/a.gguf", { bytes: someBytes(10_000) });
     const cache = join(disk.folder, "cache");
     await using world = await cacheWorld({ folder: cache });
     const others = join(disk.folder, "others");
@@ -115,7 +115,7 @@ if (canMount) {
     } catch {
       // The disk takes no more.
     }
-    const source = `${server.origin}/a.bin`;
+    const source = `${server.origin}/a.gguf`;
     await troubled(world, source, "r1", /no space/);
     await untilClean(cache);
     rmSync(others, { recursive: true });
@@ -127,13 +127,13 @@ if (canMount) {
     assert.ok(disk !== null);
     await using server = await FakeFileServer.start();
     const bytes = someBytes(2 * MB);
-    server.files.set("/a.bin", { bytes });
-    server.files.set("/there.bin", { bytes: someBytes(5_000, 2) });
+    server.files.set("/a.gguf", { bytes });
+    server.files.set("/there.gguf", { bytes: someBytes(5_000, 2) });
     await using world = await cacheWorld({ folder: disk.folder });
-    const there = `${server.origin}/there.bin`;
+    const there = `${server.origin}/there.gguf`;
     await world.fetched(there, { holder: "r2" });
     disk.remount("ro");
-    const source = `${server.origin}/a.bin`;
+    const source = `${server.origin}/a.gguf`;
     await troubled(world, source, "r1", /can't be written \(EROFS\)/);
     world.cache.release("r2");
     assert.equal((await world.fetched(there, { holder: "r3" })).kind, "present");
@@ -145,13 +145,13 @@ if (canMount) {
 
 test("a cache that can't be made is the trouble of its downloads alone [80.A15]", async () => {
   await using server = await FakeFileServer.start();
-  server.files.set("/a.bin", { bytes: someBytes(10) });
+  server.files.set("/a.gguf", { bytes: someBytes(10) });
   const folder = mkdtempSync(join(tmpdir(), "yardmaster-disk-"));
   writeFileSync(join(folder, "file"), "in the way");
   await using world = await cacheWorld({ folder: join(folder, "file/cache") });
-  await troubled(world, `${server.origin}/a.bin`, "r1", /ENOTDIR/);
+  await troubled(world, `${server.origin}/a.gguf`, "r1", /ENOTDIR/);
   assert.deepEqual(world.cache.held, []);
   rmSync(join(folder, "file"));
-  assert.equal((await world.fetched(`${server.origin}/a.bin`)).kind, "present");
+  assert.equal((await world.fetched(`${server.origin}/a.gguf`)).kind, "present");
   rmSync(folder, { recursive: true });
 });

@@ -31,6 +31,14 @@ export interface FetchPorts {
   readonly connections: Turns;
 }
 
+/** As the catalog has it. */
+export interface FetchWish {
+  readonly source: FetchedSource;
+  readonly sha256: string | null;
+  /** Whether weights in pickle formats will do. */
+  readonly allowPickle: boolean;
+}
+
 type Refusal = { readonly kind: "refused"; readonly why: string };
 export type SourceOutcome =
   | { readonly kind: "complete" }
@@ -49,7 +57,7 @@ export type SourceOutcome =
 export class SourceFetch {
   readonly #ports: FetchPorts;
   readonly #source: FetchedSource;
-  readonly #sha256: string | null;
+  readonly #wish: FetchWish;
   readonly #meter = new FetchMeter();
   readonly #progress = new Map<string, FileProgress>();
   #record: HoldingRecord;
@@ -58,11 +66,11 @@ export class SourceFetch {
   #isOtherBoot = false;
 
   /** `record` is on the disk already. */
-  constructor(ports: FetchPorts, record: HoldingRecord, source: FetchedSource, sha256: string | null) {
+  constructor(ports: FetchPorts, record: HoldingRecord, wish: FetchWish) {
     this.#ports = ports;
     this.#record = record;
-    this.#source = source;
-    this.#sha256 = sha256;
+    this.#source = wish.source;
+    this.#wish = wish;
   }
 
   get #staging(): string {
@@ -106,7 +114,7 @@ export class SourceFetch {
   async #list(signal: AbortSignal): Promise<Extract<Listing, { kind: "files" }> | Refusal> {
     const { origins, clock, random } = this.#ports;
     for (let fails = 0; ; fails += 1) {
-      const listing = await origins.list(this.#source, this.#sha256, signal);
+      const listing = await origins.list(this.#source, this.#wish, signal);
       this.#why = listing.kind === "later" ? listing.why : null;
       if (listing.kind !== "later") return listing;
       await clock.sleep(pauseMs(fails, null, random.next()), signal);

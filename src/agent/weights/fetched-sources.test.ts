@@ -67,6 +67,24 @@ test("a hub's repository is fetched at the commit of its revision, in the hub's 
   assert.equal(server.askedFor("/api/models/org/model/revision/main").length, 1);
 });
 
+test("pickle is fetched for a model that may have it alone: beside safetensors it is left out, without them the start fails and says why [80.C43]", async () => {
+  await using made = await hubWorld();
+  const { server, world } = made;
+  const old = { "config.json": Buffer.from("{}"), "pytorch_model.bin": someBytes(9_000, 5) };
+  serveHub(server, hub({ files: { ...FILES, ...old } }));
+  serveHub(server, hub({ repo: "org/old", commit: "5a".repeat(20), files: old }));
+  const safe = await world.fetched("hf://org/model");
+  assert.ok(safe.kind === "present");
+  assert.ok(!(await readdir(safe.path)).includes("pytorch_model.bin"));
+  const refused = await world.fetched("hf://org/old");
+  assert.match(refused.kind === "missing" ? refused.why : "", /pytorch_model\.bin.*runs code.*allow_pickle/);
+  const allowed = await world.fetched("hf://org/old", { holder: "r2", allowPickle: true });
+  assert.ok(allowed.kind === "present");
+  assert.deepEqual((await readdir(allowed.path)).toSorted(), ["config.json", "pytorch_model.bin"]);
+  // What the other model was given is not there for one that may not have it.
+  assert.equal((await world.fetched("hf://org/old", { holder: "r3" })).kind, "missing");
+});
+
 test("one file of a repository is fetched alone, and is what the engine gets", async () => {
   await using made = await hubWorld();
   const { server, cdn, world } = made;
@@ -131,9 +149,9 @@ test("objects of a bucket are fetched with signatures that the server finds righ
   const refusals = serveS3(server, { ...BUCKET, session: "CANARY-session", pageSize: 2 });
   const objects = {
     "config.json": someBytes(100),
-    "a b+c(1)&d='~.bin": someBytes(5_000, 2),
-    "sub/ü.bin": someBytes(6_000, 3),
-    "z.bin": someBytes(7_000, 4),
+    "a b+c(1)&d='~.gguf": someBytes(5_000, 2),
+    "sub/ü.gguf": someBytes(6_000, 3),
+    "z.gguf": someBytes(7_000, 4),
   };
   for (const [key, bytes] of Object.entries(objects)) server.files.set(`/weights-1/models/m/${key}`, { bytes });
   server.files.set("/weights-1/models/m/", { bytes: Buffer.alloc(0) });

@@ -1,5 +1,12 @@
 import type { WeightsSettings } from "../../contract/resolve-agent.ts";
-import { FILES_MAX, readHubListing, readS3Page, type ListedFile, type Listing } from "../../decide/weights/listings.ts";
+import {
+  FILES_MAX,
+  readHubListing,
+  readS3Page,
+  type ListedFile,
+  type Listing,
+  withFormats,
+} from "../../decide/weights/listings.ts";
 import { portOf } from "../../decide/weights/judge-redirect.ts";
 import { bareHost, type FetchedSource } from "../../decide/weights/source.ts";
 import { type Clock, isoTime } from "../../kernel/clock.ts";
@@ -29,26 +36,29 @@ export class Origins {
     this.#ports = ports;
   }
 
-  /** The files of a source. `sha256` is the catalog's word on a source of one file. */
-  async list(source: FetchedSource, sha256: string | null, signal: AbortSignal): Promise<ListingOutcome> {
-    const listing = await this.#list(source, sha256, signal);
+  /** The files of a source that an engine may be given. `sha256` is the catalog's word on a source of one file. */
+  async list(
+    source: FetchedSource,
+    { sha256, allowPickle }: { readonly sha256: string | null; readonly allowPickle: boolean },
+    signal: AbortSignal,
+  ): Promise<ListingOutcome> {
+    const listing = await this.#list(source, { sha256, allowPickle }, signal);
     if (listing.kind !== "files" || sha256 === null) return listing;
     if (listing.files.length !== 1)
       return { kind: "refused", why: "the catalog gives a sha256, and the source is more than one file" };
     return { ...listing, files: listing.files.map((file) => ({ ...file, sha256 })) };
   }
 
-  #list(source: FetchedSource, sha256: string | null, signal: AbortSignal): Promise<ListingOutcome> {
-    switch (source.kind) {
-      case "web":
-        return Promise.resolve(oneFile(source.file, sha256));
-      case "hub":
-        return this.#listHub(source, signal);
-      case "s3":
-        return source.key.endsWith("/")
-          ? this.#listBucket(source, signal)
-          : Promise.resolve(oneFile(source.key.split("/").at(-1) ?? "", sha256));
-    }
+  async #list(
+    source: FetchedSource,
+    { sha256, allowPickle }: { readonly sha256: string | null; readonly allowPickle: boolean },
+    signal: AbortSignal,
+  ): Promise<ListingOutcome> {
+    if (source.kind === "hub") return this.#listHub(source, allowPickle, signal);
+    const isFolder = source.kind === "s3" && source.key.endsWith("/");
+    const named = source.kind === "web" ? source.file : (source.key.split("/").at(-1) ?? "");
+    const listing = isFolder ? await this.#listBucket(source, signal) : oneFile(named, sha256);
+    return listing.kind === "files" ? withFormats(listing, isFolder ? null : named, allowPickle) : listing;
   }
 
   /** For one file of a listing. */
@@ -66,7 +76,11 @@ export class Origins {
     }
   }
 
-  async #listHub(source: Extract<FetchedSource, { kind: "hub" }>, signal: AbortSignal): Promise<ListingOutcome> {
+  async #listHub(
+    source: Extract<FetchedSource, { kind: "hub" }>,
+    allowPickle: boolean,
+    signal: AbortSignal,
+  ): Promise<ListingOutcome> {
     const { endpoint } = this.#ports.settings.hub;
     const url = new URL(
       `${endpoint}/api/models/${source.repo}/revision/${encodeURIComponent(source.revision)}?blobs=true`,
@@ -74,7 +88,7 @@ export class Origins {
     const got = await this.#read({ url, headers: {}, credential: () => this.#hubToken() }, signal);
     if (got.kind !== "text") return got;
     try {
-      return readHubListing(JSON.parse(got.text), source.file);
+      return readHubListing(JSON.parse(got.text), source.file, allowPickle);
     } catch {
       return { kind: "refused", why: "the hub's answer is no JSON" };
     }

@@ -190,7 +190,7 @@ test("whatever traps a tree has, no file that is not the node's own goes, and as
   }
 });
 
-test("a folder or file that is swapped between the check and the removal takes nothing of a user with it [80.A16 40.W3]", async () => {
+test("a folder or file that is swapped between the check and the removal takes nothing of a user with it [80.A16 40.W3 80.C42]", async () => {
   const trees = rounds(500, 5_000);
   let swaps = 0;
   for (let seed = 1; seed <= trees; seed += 1) {
@@ -230,7 +230,7 @@ test("a folder or file that is swapped between the check and the removal takes n
   assert.ok(swaps > trees, `${swaps} swaps`);
 });
 
-test("a record that names places outside its folder removes nothing there [80.A16 40.W3]", async () => {
+test("a record that names places outside its folder removes nothing there [80.A16 40.W3 80.C42]", async () => {
   const tree = await aTree(seededRandom(1));
   const [file] = tree.record.files;
   assert.ok(file !== undefined);

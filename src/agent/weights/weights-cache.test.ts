@@ -54,9 +54,9 @@ test("a file is fetched under a name that is a hash of its source, and is given 
 
 test("a download that breaks off goes on where it was, by If-Range, and is right to the last byte [40.W1]", async () => {
   await using server = await FakeFileServer.start();
-  server.files.set("/a.bin", { bytes: BYTES, stalls: [120_000, 80_000], statuses: [503] });
+  server.files.set("/a.gguf", { bytes: BYTES, stalls: [120_000, 80_000], statuses: [503] });
   await using world = await cacheWorld();
-  const [source, sha256] = [`${server.origin}/a.bin`, sha256Of(BYTES)];
+  const [source, sha256] = [`${server.origin}/a.gguf`, sha256Of(BYTES)];
   for (const there of [120_000, 200_000]) {
     await untilFetched(world, source, there, sha256);
     server.breakOff();
@@ -104,9 +104,9 @@ const awkward: readonly {
 for (const { name, file, sha256 = null, expect } of awkward) {
   test(`a server that ${name}: ${expect === "whole" ? "the file is whole" : "it is refused in words"} [40.W1]`, async () => {
     await using server = await FakeFileServer.start();
-    server.files.set("/a.bin", { bytes: BYTES, ...file });
+    server.files.set("/a.gguf", { bytes: BYTES, ...file });
     await using world = await cacheWorld();
-    const view = await world.fetched(`${server.origin}/a.bin`, { sha256 });
+    const view = await world.fetched(`${server.origin}/a.gguf`, { sha256 });
     if (expect === "whole") assert.deepEqual(await readFile(pathOf(view)), BYTES);
     else {
       assert.match(whyNot(view), expect);
@@ -118,23 +118,23 @@ for (const { name, file, sha256 = null, expect } of awkward) {
 test("a file that changes while it is fetched is fetched anew, never mixed [40.W1]", async () => {
   await using server = await FakeFileServer.start();
   const [first, second] = [someBytes(200_000, 5), someBytes(250_000, 6)];
-  server.files.set("/a.bin", { bytes: first, etag: '"one"', breaks: [90_000] });
+  server.files.set("/a.gguf", { bytes: first, etag: '"one"', breaks: [90_000] });
   await using world = await cacheWorld();
-  const source = `${server.origin}/a.bin`;
+  const source = `${server.origin}/a.gguf`;
   world.view(source);
   await server.until(
     "the first answer broke off",
-    () => server.ledger.length === 1 && server.files.get("/a.bin")?.breaks?.length === 0,
+    () => server.ledger.length === 1 && server.files.get("/a.gguf")?.breaks?.length === 0,
   );
-  server.files.set("/a.bin", { bytes: second, etag: '"two"' });
+  server.files.set("/a.gguf", { bytes: second, etag: '"two"' });
   assert.deepEqual(await readFile(pathOf(await world.fetched(source))), second);
 });
 
 test("two replicas that want one source cause one download, and both get it [40.W1]", async () => {
   await using server = await FakeFileServer.start();
-  server.files.set("/a.bin", { bytes: BYTES, stalls: [10] });
+  server.files.set("/a.gguf", { bytes: BYTES, stalls: [10] });
   await using world = await cacheWorld();
-  const source = `${server.origin}/a.bin`;
+  const source = `${server.origin}/a.gguf`;
   for (const holder of ["r1", "r2", "r3"]) assert.equal(world.view(source, { holder }).kind, "fetching");
   await server.until("a part was sent", () => server.stalled === 1);
   world.cache.release("r1");
@@ -146,9 +146,9 @@ test("two replicas that want one source cause one download, and both get it [40.
 
 test("a download that nobody wants any more ends, and goes on where it was when it is wanted again [40.W1]", async () => {
   await using server = await FakeFileServer.start();
-  server.files.set("/a.bin", { bytes: BYTES, stalls: [150_000] });
+  server.files.set("/a.gguf", { bytes: BYTES, stalls: [150_000] });
   await using world = await cacheWorld();
-  const source = `${server.origin}/a.bin`;
+  const source = `${server.origin}/a.gguf`;
   world.view(source);
   await untilFetched(world, source, 150_000);
   world.cache.release("r1");
@@ -163,9 +163,9 @@ test("an agent that starts again goes on with a download; after another start of
     ["boot-2", undefined],
   ]) {
     await using server = await FakeFileServer.start();
-    server.files.set("/a.bin", { bytes: BYTES, stalls: [150_000] });
+    server.files.set("/a.gguf", { bytes: BYTES, stalls: [150_000] });
     await using world = await cacheWorld();
-    const source = `${server.origin}/a.bin`;
+    const source = `${server.origin}/a.gguf`;
     world.view(source);
     await untilFetched(world, source, 150_000);
     await world.reopen({ bootId: bootId ?? "" });
@@ -177,8 +177,8 @@ test("an agent that starts again goes on with a download; after another start of
 test("no more models and files are fetched at once than configured, and those that wait say so [40.W1]", async () => {
   await using server = await FakeFileServer.start();
   const sources = [1, 2, 3, 4].map((seed) => {
-    server.files.set(`/${seed}.bin`, { bytes: someBytes(1_000, seed), stalls: [10] });
-    return `${server.origin}/${seed}.bin`;
+    server.files.set(`/${seed}.gguf`, { bytes: someBytes(1_000, seed), stalls: [10] });
+    return `${server.origin}/${seed}.gguf`;
   });
   await using world = await cacheWorld({ weights: { parallel: 2 } });
   const ask = (): WeightsView[] => sources.map((source, at) => world.view(source, { holder: `r${at}` }));
@@ -224,9 +224,9 @@ const damages: readonly {
 for (const { name, hurt, refetched } of damages) {
   test(`a kept file that ${name} is ${refetched ? "fetched anew" : "read again, and used"} before an engine gets it [40.W1]`, async () => {
     await using server = await FakeFileServer.start();
-    server.files.set("/a.bin", { bytes: BYTES });
+    server.files.set("/a.gguf", { bytes: BYTES });
     await using world = await cacheWorld();
-    const source = `${server.origin}/a.bin`;
+    const source = `${server.origin}/a.gguf`;
     await hurt(pathOf(await world.fetched(source)));
     await world.reopen();
     assert.deepEqual(await readFile(pathOf(await world.fetched(source))), BYTES);
@@ -236,22 +236,22 @@ for (const { name, hurt, refetched } of damages) {
 
 test("what a person has put where weights would go is neither used nor overwritten [40.W2]", async () => {
   await using server = await FakeFileServer.start();
-  server.files.set("/a.bin", { bytes: BYTES });
+  server.files.set("/a.gguf", { bytes: BYTES });
   await using world = await cacheWorld();
-  const source = `${server.origin}/a.bin`;
+  const source = `${server.origin}/a.gguf`;
   const place = join(world.folder, weightsName(source));
   await mkdir(place);
-  await writeFile(join(place, "a.bin"), "mine");
+  await writeFile(join(place, "a.gguf"), "mine");
   assert.match(whyNot(await world.fetched(source)), /not put there by this node: move it away/);
-  assert.equal(await readFile(join(place, "a.bin"), "utf8"), "mine");
+  assert.equal(await readFile(join(place, "a.gguf"), "utf8"), "mine");
   assert.equal(server.ledger.length, 0);
 });
 
 test("an agent that ends between a record and its rename finishes it, and forgets what has vanished [40.W1]", async () => {
   await using server = await FakeFileServer.start();
-  server.files.set("/a.bin", { bytes: BYTES });
+  server.files.set("/a.gguf", { bytes: BYTES });
   await using world = await cacheWorld();
-  const source = `${server.origin}/a.bin`;
+  const source = `${server.origin}/a.gguf`;
   const path = pathOf(await world.fetched(source));
   const name = weightsName(source);
   const records = join(world.folder, "../state");
@@ -278,7 +278,7 @@ async function redirected(over: {
 }> {
   const [first, other] = [await FakeFileServer.start(), await FakeFileServer.start()];
   other.files.set("/x", { bytes: BYTES });
-  first.files.set("/a.bin", { bytes: BYTES, redirect: over.to(other), needs: "Bearer CANARY-token" });
+  first.files.set("/a.gguf", { bytes: BYTES, redirect: over.to(other), needs: "Bearer CANARY-token" });
   const world = await cacheWorld({
     weights: {
       token_envs: { "127.0.0.1": "TOKEN" },
@@ -286,7 +286,7 @@ async function redirected(over: {
     },
     ports: { env: { TOKEN: "CANARY-token" } },
   });
-  return { view: await world.fetched(`${first.origin}/a.bin?signature=CANARY-query`), first, other, world };
+  return { view: await world.fetched(`${first.origin}/a.gguf?signature=CANARY-query`), first, other, world };
 }
 
 test("a redirect to a listed server is followed without the credential, and no log holds a secret [40.W1]", async () => {
@@ -318,7 +318,7 @@ test("a name that a redirect leads to is judged in the look-up that the connecti
   const tls = aSelfSignedCertificate("localhost");
   await using first = await FakeFileServer.start(tls);
   await using other = await FakeFileServer.start(tls);
-  first.files.set("/a.bin", { bytes: BYTES, redirect: `https://public.example:${other.port}/x` });
+  first.files.set("/a.gguf", { bytes: BYTES, redirect: `https://public.example:${other.port}/x` });
   let asked = 0;
   await using world = await cacheWorld({
     ports: {
@@ -329,11 +329,11 @@ test("a name that a redirect leads to is judged in the look-up that the connecti
       },
     },
   });
-  const view = world.view(`https://localhost:${first.port}/a.bin`);
+  const view = world.view(`https://localhost:${first.port}/a.gguf`);
   assert.equal(view.kind, "fetching");
   const stuck = await eventually(
     "the trouble is told",
-    () => world.view(`https://localhost:${first.port}/a.bin`),
+    () => world.view(`https://localhost:${first.port}/a.gguf`),
     (seen) => seen.kind === "fetching" && seen.why !== null,
   );
   assert.match(stuck.kind === "fetching" ? (stuck.why ?? "") : "", /not public/);
@@ -343,9 +343,9 @@ test("a name that a redirect leads to is judged in the look-up that the connecti
 
 test("a server whose certificate is not known is not believed [40.W1]", async () => {
   await using server = await FakeFileServer.start(aSelfSignedCertificate("localhost"));
-  server.files.set("/a.bin", { bytes: BYTES });
+  server.files.set("/a.gguf", { bytes: BYTES });
   await using world = await cacheWorld();
-  const source = `https://localhost:${server.port}/a.bin`;
+  const source = `https://localhost:${server.port}/a.gguf`;
   world.view(source);
   await eventually(
     "the trouble is told",
@@ -357,9 +357,9 @@ test("a server whose certificate is not known is not believed [40.W1]", async ()
 
 test("a kept file has the content that the server had, and a fixed name for each source", async () => {
   await using server = await FakeFileServer.start();
-  server.files.set("/a.bin", { bytes: BYTES });
+  server.files.set("/a.gguf", { bytes: BYTES });
   await using world = await cacheWorld();
-  const path = pathOf(await world.fetched(`${server.origin}/a.bin`));
-  assert.equal(basename(path), "a.bin");
+  const path = pathOf(await world.fetched(`${server.origin}/a.gguf`));
+  assert.equal(basename(path), "a.gguf");
   assert.equal((await stat(path)).size, BYTES.length);
 });

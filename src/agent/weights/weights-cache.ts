@@ -4,6 +4,7 @@ import { join } from "node:path";
 import type { CacheLeftover, FetchReport, HeldWeights, RemovedWeights } from "../../contract/fleet.ts";
 import type { WeightsSettings } from "../../contract/resolve-agent.ts";
 import { weightsName } from "../../contract/resolve-catalog.ts";
+import { isPickle, whyNotFile } from "../../decide/weights/formats.ts";
 import {
   bytesOf,
   type HoldingRecord,
@@ -13,7 +14,6 @@ import {
   type SeenFile,
   stagingName,
 } from "../../decide/weights/holding.ts";
-import type { FetchedSource } from "../../decide/weights/source.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
 import type { Resolve } from "../../kernel/judged-lookup.ts";
@@ -21,7 +21,7 @@ import type { Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
 import { DiskLedger, diskTroubleOf } from "./disk-ledger.ts";
 import { digestOf } from "./fetch-file.ts";
-import { type FetchPorts, SourceFetch, type SourceOutcome } from "./fetch-source.ts";
+import { type FetchPorts, type FetchWish, SourceFetch, type SourceOutcome } from "./fetch-source.ts";
 import { Holdings } from "./holdings.ts";
 import { Origins } from "./origins.ts";
 import { listLeftovers } from "./list-leftovers.ts";
@@ -48,13 +48,11 @@ export interface WeightsPorts {
 }
 
 /** What a start asks for. */
-export interface WeightsWish {
+export interface WeightsWish extends FetchWish {
   /** The replica. */
   readonly holder: string;
-  /** As the catalog has it. */
+  /** The source as the catalog has it. */
   readonly text: string;
-  readonly source: FetchedSource;
-  readonly sha256: string | null;
 }
 
 export type WeightsView =
@@ -163,7 +161,7 @@ export class WeightsCache {
 
   /** Begins what is needed; to be asked again until it is not `fetching`. */
   want(wish: WeightsWish): WeightsView {
-    const name = weightsName(wish.text);
+    const name = weightsName(wish.text, wish.allowPickle);
     this.hold(wish.holder, name);
     let entry = this.#entries.get(name);
     if (entry === undefined) {
@@ -313,6 +311,8 @@ export class WeightsCache {
   async #checkHeld(name: string, entry: Entry): Promise<End | null> {
     const record = this.#holdings.get(name);
     if (record?.status !== "complete") return null;
+    const unwelcome = entry.wish.allowPickle ? undefined : record.files.find(({ path }) => isPickle(path));
+    if (unwelcome !== undefined) return { missing: whyNotFile(unwelcome.path, false) ?? "" };
     const wrong = (await this.#findDamage(record, entry)) ?? otherDigest(record, entry.wish.sha256);
     if (wrong === null) return { path: this.#pathOf(record) };
     this.#ports.log.error("weights.damaged", {
@@ -362,7 +362,7 @@ export class WeightsCache {
       await this.#holdings.keep(record);
     }
     log.info("weights.fetch", { name, source: shownSource(entry.wish), have: bytesOf(record) });
-    entry.fetch = new SourceFetch(this.#fetchPorts, record, entry.wish.source, entry.wish.sha256);
+    entry.fetch = new SourceFetch(this.#fetchPorts, record, entry.wish);
     return entry.fetch.run(entry.stop.signal);
   }
 

@@ -11,7 +11,8 @@ import type { Leadership } from "../leader/leadership.ts";
 import type { ControlStore } from "../store/control-store.ts";
 import type { EventQuery } from "../store/events.ts";
 import type { ActionOutcome, ClusterSnapshot, ClusterView } from "../view/cluster-view.ts";
-import { gpuViews, modelViews, nodeViews, placementView, replicaViews, statusParts } from "../view/views.ts";
+import { gatewayParts, idleParts, statusParts } from "../view/status-parts.ts";
+import { gpuViews, modelViews, NO_LEASE, nodeViews, placementView, replicaViews } from "../view/views.ts";
 import { type Answer, json } from "./answer.ts";
 import { answerOutcome } from "./outcome.ts";
 import type { ApiRequest } from "./api-server.ts";
@@ -63,7 +64,7 @@ export class ClusterAnswers {
   }
 
   async status(): Promise<Answer> {
-    const { version, store, source } = this.#ports;
+    const { clock, version, store, source, view } = this.#ports;
     const snapshot = await this.#snapshot();
     const body: StatusView = {
       version,
@@ -78,6 +79,8 @@ export class ClusterAnswers {
       },
       restored: snapshot.restored,
       ...statusParts(snapshot),
+      ...idleParts(snapshot, clock.wall()),
+      ...gatewayParts(view.gateways()),
     };
     return json(body);
   }
@@ -103,8 +106,7 @@ export class ClusterAnswers {
     const model = modelNamed(snapshot, name);
     const explained = model === undefined ? undefined : await this.#ports.bounded(this.#ports.view.explain(model));
     if (model === undefined || explained === undefined) throw unknownModel(name);
-    const led = this.#ports.leadership.view().leader !== null;
-    const notes = led ? explained.notes : ["no control plane holds the lease: nothing is started", ...explained.notes];
+    const notes = snapshot.leaderless === true ? [NO_LEASE, ...explained.notes] : explained.notes;
     return json(placementView(model, { ...explained, notes }, snapshot.nodes));
   }
 
@@ -163,8 +165,9 @@ export class ClusterAnswers {
     return this.#done(outcome, nothing, { confirmed: true });
   }
 
-  #snapshot(): Promise<ClusterSnapshot> {
-    return this.#ports.bounded(this.#ports.view.snapshot());
+  async #snapshot(): Promise<ClusterSnapshot> {
+    const { view, bounded, leadership } = this.#ports;
+    return { ...(await bounded(view.snapshot())), leaderless: leadership.view().leader === null };
   }
 
   async #nodeNamed(name: string): Promise<{ readonly id: string; readonly name: string }> {

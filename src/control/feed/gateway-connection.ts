@@ -109,6 +109,7 @@ export class GatewayConnection {
       behind: mark !== null && mark.version > 0 && !(isOfTerm && have.version === mark.version),
       waiting: Object.values(report?.demand ?? {}).reduce((sum, { waiting }) => sum + waiting, 0),
       inFlight: Object.values(report?.used ?? {}).reduce((sum, { inFlight }) => sum + inFlight, 0),
+      jobs: report?.jobs ?? null,
     };
   }
 

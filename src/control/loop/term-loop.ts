@@ -13,7 +13,7 @@ import {
   type PassSnapshot,
   type ReplicaUse,
 } from "../../decide/reconcile/snapshot.ts";
-import { type Clock, isoTime, type MonoMs } from "../../kernel/clock.ts";
+import { type Clock, type EpochMs, isoTime, type MonoMs } from "../../kernel/clock.ts";
 import { hasErrorCode, messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { CatalogKeeper } from "../catalog/catalog-keeper.ts";
@@ -67,6 +67,7 @@ export interface FinishedPass {
   readonly plan: PassPlan;
   /** Documents or catalog are others than in the pass before. */
   readonly changed: boolean;
+  readonly beganAt: EpochMs;
   /** Of the processor, without waiting for the store. */
   readonly tookMs: number;
 }
@@ -249,7 +250,7 @@ export class TermLoop {
     for (const { nodeId, verb } of plan.commands) if (leadership.mayAct()) links.send(nodeId, verb, commit);
     const changed = plan.writes.length > 0 || catalog.revision !== this.#catalogRevision;
     this.#catalogRevision = catalog.revision;
-    this.last = { snapshot, plan, changed, tookMs: this.#tookMs };
+    this.last = { snapshot, plan, changed, beganAt: now.wall, tookMs: this.#tookMs };
     if (!this.term.signal.aborted) onPass(this.last);
   }
 

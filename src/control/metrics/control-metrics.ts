@@ -1,18 +1,22 @@
-import { CONTROL_METRICS } from "../../contract/control-metric-names.ts";
+import { CONTROL_METRICS, METRIC_NAMES_MAX } from "../../contract/control-metric-names.ts";
+import type { GpuReport } from "../../contract/fleet.ts";
 import type { MetricDefinition } from "../../contract/metric-definition.ts";
+import { byModel } from "../../decide/reconcile/model-counts.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import { collectProcessMetrics } from "../../metrics/process-metrics.ts";
 import { Registry, type CounterFamily, type GaugeFamily, type HistogramFamily } from "../../metrics/registry.ts";
 import { CONTENT_TYPE, negotiateFormat } from "../../metrics/render.ts";
+import type { TraceStats } from "../../trace/tracer.ts";
 import type { CatalogKeeper } from "../catalog/catalog-keeper.ts";
 import type { FeedServer } from "../feed/feed-server.ts";
 import type { Leadership } from "../leader/leadership.ts";
 import type { AgentLinkServer } from "../link/agent-link-server.ts";
 import type { FinishedPass } from "../loop/term-loop.ts";
-import type { ClusterSnapshot } from "../view/cluster-view.ts";
-import { countBy, modelViews, statusParts } from "../view/views.ts";
+import type { ClusterSnapshot, SeenNode } from "../view/cluster-view.ts";
+import { idleModels, statusParts } from "../view/status-parts.ts";
+import { countBy, current, modelViews } from "../view/views.ts";
 
 export interface ControlMetricsPorts {
   readonly clock: Clock;
@@ -21,6 +25,8 @@ export interface ControlMetricsPorts {
   readonly keeper: Pick<CatalogKeeper, "snapshot">;
   readonly links: Pick<AgentLinkServer, "count" | "waiting">;
   readonly feed: Pick<FeedServer, "count">;
+  /** Undefined: nothing is traced. */
+  readonly traced: () => TraceStats | undefined;
   /** As the leader sees the cluster; null on a standby. */
   readonly seen: () => { readonly snapshot: ClusterSnapshot; readonly plan: FinishedPass["plan"] } | null;
 }
@@ -90,7 +96,9 @@ export class ControlMetrics {
   }
 
   #collectOwn(): void {
-    const { leadership, keeper, links, feed } = this.#ports;
+    const { leadership, keeper, links, feed, traced } = this.#ports;
+    this.#counter("traceExported").collectWith((set) => set([], traced()?.exported));
+    this.#counter("traceDropped").collectWith((set) => set([], traced()?.dropped));
     this.#gauge("leading", (set) => set([], Number(leadership.view().role === "leading")));
     this.#gauge("epoch", (set) => set([], leadership.view().epoch ?? undefined));
     this.#gauge("storeSilent", (set) => set([], (leadership.view().storeSilentMs ?? 0) / 1_000));
@@ -133,6 +141,7 @@ export class ControlMetrics {
       for (const { class: gpuClass, used, free, sick, unknown } of parts.gpus)
         for (const [state, count] of Object.entries({ used, free, sick, unknown })) set([gpuClass, state], count);
     });
+    this.#collectNamed();
     this.#ofCluster("unplaced", ({ plan }, set) => {
       const reasons = plan.unplaced.flatMap(({ nodes }) => {
         const kinds = Object.keys(nodes);
@@ -142,6 +151,47 @@ export class ControlMetrics {
         countBy(reasons, (reason) => reason),
         set,
       );
+    });
+  }
+
+  /** What is told of models, nodes, fabrics and classes of cards, each by its name. */
+  #collectNamed(): void {
+    this.#ofCluster("modelReplicas", ({ snapshot }, set) => {
+      for (const [model, replicas] of firstOf(byModel(snapshot.replicas)))
+        for (const [state, count] of Object.entries(countBy(replicas, (replica) => replica.state)))
+          set([model, state], count);
+    });
+    this.#ofCluster("modelIdle", ({ snapshot }, set) => {
+      for (const [model, { idleMs }] of firstOf(idleModels(snapshot)))
+        if (idleMs !== null) set([model], idleMs / 1_000);
+    });
+    this.#ofCluster("agentLag", ({ snapshot }, set) => {
+      for (const [name, { silentMs }] of firstOf(byName(snapshot)))
+        if (silentMs !== null) set([name], silentMs / 1_000);
+    });
+    this.#ofCluster("nodeWeights", ({ snapshot }, set) => {
+      for (const [name, node] of firstOf(byName(snapshot)))
+        if (current(node) !== null) set([name], sumOf(Object.values(weightsBytes({ nodes: [node] }))));
+    });
+    this.#ofCluster("fabricFree", ({ parts }, set) => {
+      for (const [fabric, { free, nodes, unknown }] of firstOf(byFabric(parts)))
+        if (unknown < nodes) set([fabric], free);
+    });
+    this.#ofCluster("gpuMemoryUsed", ({ snapshot }, set) =>
+      setSums(readCards(snapshot), ({ usedMib, memoryMib }) => (memoryMib === null ? null : usedMib), set),
+    );
+    this.#ofCluster("gpuMemory", ({ snapshot }, set) =>
+      setSums(readCards(snapshot), ({ usedMib, memoryMib }) => (usedMib === null ? null : memoryMib), set),
+    );
+    this.#ofCluster("gpuUtilization", ({ snapshot }, set) => {
+      for (const [gpuClass, cards] of Map.groupBy(readCards(snapshot), (card) => card.class)) {
+        const known = cards.flatMap(({ utilization }) => utilization ?? []);
+        if (known.length > 0) set([gpuClass], sumOf(known) / known.length);
+      }
+    });
+    this.#ofCluster("leftOut", ({ snapshot, parts }, set) => {
+      const sizes = { model: snapshot.catalog.models.size, node: snapshot.nodes.length, fabric: parts.fabrics.length };
+      for (const [kind, size] of Object.entries(sizes)) set([kind], Math.max(0, size - METRIC_NAMES_MAX));
     });
   }
 
@@ -170,7 +220,7 @@ export class ControlMetrics {
   }
 }
 
-function weightsBytes({ nodes }: ClusterSnapshot): Record<string, number> {
+function weightsBytes({ nodes }: Pick<ClusterSnapshot, "nodes">): Record<string, number> {
   const bytes = { in_use: 0, idle: 0, partial: 0 };
   for (const { state, report } of nodes) {
     if (state !== "ready" || report === null) continue;
@@ -178,6 +228,31 @@ function weightsBytes({ nodes }: ClusterSnapshot): Record<string, number> {
     for (const left of report.leftovers) if (left.kind === "partial") bytes.partial += left.bytes ?? 0;
   }
   return bytes;
+}
+
+const MIB = 1_048_576;
+const sumOf = (numbers: readonly number[]): number => numbers.reduce((sum, one) => sum + one, 0);
+
+/** The first by name, so that the same ones are told each time. */
+function firstOf<T>(named: ReadonlyMap<string, T>): readonly (readonly [string, T])[] {
+  if (named.size <= METRIC_NAMES_MAX) return [...named];
+  return [...named].toSorted(([a], [b]) => (a < b ? -1 : 1)).slice(0, METRIC_NAMES_MAX);
+}
+
+const byName = ({ nodes }: ClusterSnapshot): ReadonlyMap<string, SeenNode> =>
+  new Map(nodes.map((node) => [node.doc.name, node]));
+const byFabric = ({ fabrics }: Figures["parts"]): ReadonlyMap<string, Figures["parts"]["fabrics"][number]> =>
+  new Map(fabrics.map((row) => [row.fabric ?? "none", row]));
+/** Of nodes that are heard. */
+const readCards = ({ nodes }: ClusterSnapshot): readonly GpuReport[] =>
+  nodes.flatMap((node) => current(node)?.gpus ?? []);
+
+/** By class, of the cards of which there is a figure. */
+function setSums(cards: readonly GpuReport[], figureOf: (card: GpuReport) => number | null, set: Set): void {
+  for (const [gpuClass, ofClass] of Map.groupBy(cards, (card) => card.class)) {
+    const known = ofClass.flatMap((card) => figureOf(card) ?? []);
+    if (known.length > 0) set([gpuClass], sumOf(known) * MIB);
+  }
 }
 
 function setCounts(counts: Readonly<Record<string, number>>, set: Set): void {

@@ -36,6 +36,8 @@ export interface ClusterSnapshot {
   readonly use: ReadonlyMap<string, ReplicaUse>;
   /** The store is an old copy, and nothing is stopped until an operator confirms. */
   readonly restored: boolean;
+  /** No control plane holds the lease: nothing is started or stopped. Absent: one does. */
+  readonly leaderless?: boolean;
 }
 
 /** A gateway that is connected to this control plane. */
@@ -51,6 +53,8 @@ export interface GatewaySeen {
   readonly behind: boolean;
   readonly waiting: number;
   readonly inFlight: number;
+  /** Of its store of jobs, which others may share; null: it has told of none. */
+  readonly jobs: { readonly store: string; readonly queued: number; readonly running: number } | null;
 }
 
 export interface SeenWeights {

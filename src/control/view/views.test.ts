@@ -9,7 +9,8 @@ import { aModelDoc } from "../../testing/fleet-builders.ts";
 import { aNodeDoc, aReplicaDoc } from "../../testing/fleet-docs.ts";
 import type { ClusterSnapshot, SeenNode } from "./cluster-view.ts";
 import { describeExclusion } from "../../decide/placement/describe-exclusion.ts";
-import { gpuViews, modelViews, nodeViews, placementView, replicaViews, statusParts } from "./views.ts";
+import { statusParts } from "./status-parts.ts";
+import { gpuViews, modelViews, nodeViews, placementView, replicaViews } from "./views.ts";
 
 const catalog = (...models: readonly Record<string, unknown>[]): Catalog =>
   resolveCatalog(

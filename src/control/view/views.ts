@@ -5,27 +5,29 @@ import type {
   NodeAnswer,
   PlacementAnswer,
   ReplicaAnswer,
-  StatusView,
 } from "../../contract/control-api.ts";
 import type { Model } from "../../contract/catalog.ts";
 import type { ModelDoc, ReplicaDoc } from "../../contract/fleet.ts";
 import { describeExclusion } from "../../decide/placement/describe-exclusion.ts";
 import type { ModelExplanation } from "../../decide/reconcile/explain-model.ts";
 import { restartState } from "../../decide/reconcile/judge-restart.ts";
-import { byModel, runningOf, wantedCount } from "../../decide/reconcile/model-counts.ts";
-import { failedInRow, newModelDoc } from "../../decide/reconcile/model-failures.ts";
+import { byModel, runningOf, startEvidence, wantedCount } from "../../decide/reconcile/model-counts.ts";
+import { failedInRow, newModelDoc, whyNoStart } from "../../decide/reconcile/model-failures.ts";
 import { isGone } from "../../decide/reconcile/observe.ts";
 import { isOutdated } from "../../decide/reconcile/restart-queue.ts";
+import { PASS_DEFAULTS } from "../../decide/reconcile/snapshot.ts";
+import { PICKLE_RUNS_CODE } from "../../decide/weights/formats.ts";
 import type { ClusterSnapshot, GatewaySeen, SeenNode } from "./cluster-view.ts";
 
 // What the API shows, computed from a snapshot. What nobody measured is null; what a node that is not heard said is not shown as
 // if it were so now.
 
+export const NO_LEASE = "no control plane holds the lease: nothing is started";
 const seconds = (ms: number | null): number | null => (ms === null ? null : Math.round(ms / 1000));
 /** The document of one that has ended is kept for people to read, and takes no room. */
-const holds = (replica: ReplicaDoc): boolean => !isGone(replica);
+export const holds = (replica: ReplicaDoc): boolean => !isGone(replica);
 /** Only a node that is heard speaks of now. */
-const current = (node: SeenNode): SeenNode["report"] => (node.state === "ready" ? node.report : null);
+export const current = (node: SeenNode): SeenNode["report"] => (node.state === "ready" ? node.report : null);
 
 export function nodeViews({ nodes, replicas }: ClusterSnapshot): NodeAnswer[] {
   const held = new Map<string, number>();
@@ -81,7 +83,7 @@ export function gpuViews({ nodes, replicas }: ClusterSnapshot): GpuAnswer[] {
   );
 }
 
-export function replicaViews({ catalog, nodes, replicas, use }: ClusterSnapshot): ReplicaAnswer[] {
+export function replicaViews({ catalog, nodes, replicas, use, leaderless = false }: ClusterSnapshot): ReplicaAnswer[] {
   const byId = new Map(nodes.map((node) => [node.doc.id, node]));
   return replicas.map((replica) => ({
     id: replica.id,
@@ -93,7 +95,7 @@ export function replicaViews({ catalog, nodes, replicas, use }: ClusterSnapshot)
     gpus: replica.shards.flatMap(({ gpuUuids }) => gpuUuids),
     outdated: isOutdated(replica, catalog.models.get(replica.model)),
     restart: restartState(replica),
-    restart_why: replica.restart?.state === "queued" ? replica.restart.why : null,
+    restart_why: replica.restart?.state === "queued" ? (leaderless ? NO_LEASE : replica.restart.why) : null,
     replaces: replica.replaces?.id ?? null,
     idle_s: seconds(use.get(replica.id)?.idleMs ?? null),
     fetch: replica.state === "fetching" ? fetchOf(replica, byId) : null,
@@ -137,7 +139,10 @@ export function modelViews(snapshot: ClusterSnapshot): ModelAnswer[] {
   const docs = new Map(snapshot.models.map((doc) => [doc.name, doc]));
   const replicas = byModel(snapshot.replicas);
   const listed = [...snapshot.catalog.models.values()].map((model) =>
-    modelView(model, replicas.get(model.name) ?? [], docs.get(model.name), snapshot.unplaced.get(model.name)),
+    modelView(model, replicas.get(model.name) ?? [], docs.get(model.name), {
+      unplaced: snapshot.unplaced.get(model.name),
+      leaderless: snapshot.leaderless === true,
+    }),
   );
   // A model that left the catalog is shown until its last replica is gone.
   const removed = [...replicas].filter(([name]) => !snapshot.catalog.models.has(name));
@@ -148,11 +153,11 @@ function modelView(
   model: Model,
   replicas: readonly ReplicaDoc[],
   doc: ModelDoc | undefined,
-  unplaced: string | undefined,
+  held: HeldBy,
 ): ModelAnswer {
   const ready = replicas.filter(({ state }) => state === "ready").length;
   const running = runningOf(replicas).length;
-  const { state, why } = judgeModel(model, ready, running, doc, unplaced);
+  const { state, why } = judgeModel(model, replicas, doc, held);
   return {
     name: model.name,
     aliases: [...model.aliases],
@@ -164,17 +169,31 @@ function modelView(
     replicas: replicas.length,
     state,
     why,
+    warnings: model.profiles.some(({ allowPickle }) => allowPickle === true)
+      ? [`allow_pickle is set: ${PICKLE_RUNS_CODE}`]
+      : [],
     failures_in_row: doc?.failuresInRow ?? 0,
   };
 }
 
+/** What keeps further replicas of a model from being started, beside what it did itself. */
+interface HeldBy {
+  readonly unplaced: string | undefined;
+  readonly leaderless: boolean;
+}
+
+/** The first thing that stands in the way, as `ctl explain-placement` has it too. */
 function judgeModel(
-  { replicas }: Model,
-  ready: number,
-  running: number,
+  model: Model,
+  its: readonly ReplicaDoc[],
   doc: ModelDoc | undefined,
-  unplaced: string | undefined,
+  { unplaced, leaderless }: HeldBy,
 ): Pick<ModelAnswer, "state" | "why"> {
+  const { replicas } = model;
+  const running = runningOf(its).length;
+  const ready = its.filter(({ state }) => state === "ready").length;
+  const missing = wantedCount(model, doc ?? newModelDoc(model.name, model), running) > running;
+  if (leaderless && missing) return { state: "waiting", why: NO_LEASE };
   if (doc !== undefined && doc.parked !== null) return { state: "parked", why: doc.parked.why };
   if (unplaced !== undefined) return { state: "waiting", why: unplaced };
   const wanted = Math.max(1, replicas.min);
@@ -184,7 +203,9 @@ function judgeModel(
       state: "waiting",
       why: `${failedInRow(doc.failuresInRow)}; the next start waits ${Math.round(doc.backoffMs / 1000)} s`,
     };
-  if (running > ready || ready < replicas.min) return { state: "starting", why: null };
+  const held =
+    missing && doc !== undefined ? whyNoStart(doc, startEvidence(model, doc, runningOf(its)), PASS_DEFAULTS) : null;
+  if (running > ready || ready < replicas.min) return { state: "starting", why: held };
   return { state: ready > 0 ? "ready" : "stopped", why: null };
 }
 
@@ -199,6 +220,7 @@ const removedModel = (name: string, replicas: readonly ReplicaDoc[]): ModelAnswe
   replicas: replicas.length,
   state: "removed",
   why: "it is no longer in the catalog",
+  warnings: [],
   failures_in_row: 0,
 });
 
@@ -225,37 +247,8 @@ export function placementView(
   };
 }
 
-export function statusParts(snapshot: ClusterSnapshot): Pick<StatusView, "nodes" | "gpus" | "replicas" | "troubles"> {
-  return {
-    nodes: countBy(snapshot.nodes, ({ state }) => state),
-    gpus: capacity(snapshot),
-    replicas: countBy(snapshot.replicas, ({ state }) => state),
-    troubles: modelViews(snapshot).flatMap(({ name, state, why }) =>
-      why !== null && (state === "parked" || state === "waiting") ? [{ model: name, why }] : [],
-    ),
-  };
-}
-
 export function countBy<T>(items: readonly T[], keyOf: (item: T) => string): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const item of items) counts[keyOf(item)] = (counts[keyOf(item)] ?? 0) + 1;
   return counts;
-}
-
-/** Cards of a node that is not heard are counted by what it last said of them, and as unknown. */
-function capacity({ nodes, replicas }: ClusterSnapshot): StatusView["gpus"] {
-  const taken = new Set(replicas.filter(holds).flatMap(({ shards }) => shards.flatMap(({ gpuUuids }) => gpuUuids)));
-  const byClass = new Map<string, StatusView["gpus"][number]>();
-  for (const node of nodes) {
-    for (const gpu of node.report?.gpus ?? []) {
-      const row = byClass.get(gpu.class) ?? { class: gpu.class, cards: 0, used: 0, free: 0, sick: 0, unknown: 0 };
-      byClass.set(gpu.class, row);
-      row.cards += 1;
-      if (node.state !== "ready") row.unknown += 1;
-      else if (gpu.health === "sick") row.sick += 1;
-      else if (taken.has(gpu.uuid)) row.used += 1;
-      else row.free += 1;
-    }
-  }
-  return [...byClass.values()].toSorted((a, b) => (a.class < b.class ? -1 : 1));
 }

@@ -244,7 +244,11 @@ for (const row of excluded) {
     assert.deepEqual(why(row.node, wish, row.holdings), row.why);
     assert.equal(placed([row.node], wish, row.holdings), undefined);
     const outcome = placeReplica(fleetRoom([row.node], row.holdings ?? []), wish);
-    assert.deepEqual(outcome, { kind: "noRoom", nodes: { [row.why.kind]: 1 }, firsts: [row.why] });
+    assert.deepEqual(outcome, {
+      kind: "noRoom",
+      nodes: { [row.why.kind]: 1 },
+      firsts: [{ nodeId: row.node.nodeId, why: row.why }],
+    });
   });
 }
 

@@ -36,7 +36,7 @@ export interface NoRoom {
   /** The nodes by what kept them out. */
   readonly nodes: Readonly<Partial<Record<ExclusionKind, number>>>;
   /** Of each of these, what kept the first node out. */
-  readonly firsts: readonly Exclusion[];
+  readonly firsts: readonly { readonly nodeId: string; readonly why: Exclusion }[];
 }
 
 export function placeReplica(fleet: FleetRoom, wish: PlacementWish): PlacementOutcome {
@@ -108,12 +108,12 @@ function examine(fleet: FleetRoom, wish: PlacementWish, profile: Profile): reado
 
 function countExclusions(fleet: FleetRoom, wish: PlacementWish): NoRoom {
   const nodes: Partial<Record<ExclusionKind, number>> = {};
-  const firsts: Exclusion[] = [];
+  const firsts: { readonly nodeId: string; readonly why: Exclusion }[] = [];
   const [profile] = wish.model.profiles;
   if (profile === undefined) return { nodes, firsts };
-  for (const { fit } of examine(fleet, wish, profile)) {
+  for (const { room, fit } of examine(fleet, wish, profile)) {
     if (fit.kind === "fits") continue;
-    if (nodes[fit.kind] === undefined) firsts.push(fit);
+    if (nodes[fit.kind] === undefined) firsts.push({ nodeId: room.node.nodeId, why: fit });
     nodes[fit.kind] = (nodes[fit.kind] ?? 0) + 1;
   }
   return { nodes, firsts };

@@ -10,6 +10,7 @@ const aRestart = (part: Partial<RestartFacts> = {}): RestartFacts => ({
   pace: { maxSurge: 1, maxUnavailable: 0, minAvailable: 0 },
   isMadeRoomFor: false,
   isBackedOff: false,
+  backedOffWhy: "it failed 3 times",
   backedOffMs: 0,
   drainGraceMs: 300_000,
   beside: 0,
@@ -38,7 +39,12 @@ const rows: { name: string; facts: Partial<RestartFacts>; expect: string; why?: 
     why: /fit nowhere.*a: too small/,
   },
   { name: "room is being made for its model [40.S4]", facts: { ...full, isMadeRoomFor: true }, expect: "wait" },
-  { name: "a back-off [40.S5]", facts: { isBackedOff: true, backedOffMs: 299_999 }, expect: "wait" },
+  {
+    name: "a back-off [40.S5]",
+    facts: { isBackedOff: true, backedOffMs: 299_999 },
+    expect: "wait",
+    why: /waits: it failed 3 times/,
+  },
   {
     name: "a back-off for as long as the drain grace [40.S5]",
     facts: { isBackedOff: true, backedOffMs: 300_000 },

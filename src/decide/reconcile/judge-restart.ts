@@ -20,6 +20,8 @@ export interface RestartFacts {
   readonly isMadeRoomFor: boolean;
   /** The model's failures let nothing be started now. */
   readonly isBackedOff: boolean;
+  /** With its figures; "" where they do not. */
+  readonly backedOffWhy: string;
   /** For how long that has been so, without a break. */
   readonly backedOffMs: number;
   readonly drainGraceMs: number;
@@ -51,7 +53,7 @@ export function judgeRestart(facts: RestartFacts): RestartVerdict {
   if (!facts.isHeard) return wait("its node is not heard");
   if (facts.isMadeRoomFor) return wait("room is being made for its model");
   if (facts.isBackedOff) {
-    if (facts.backedOffMs < facts.drainGraceMs) return wait("its model waits after a failed start");
+    if (facts.backedOffMs < facts.drainGraceMs) return wait(`its model waits: ${facts.backedOffWhy}`);
     return stopFirst(facts, `nothing could be started for ${Math.round(facts.drainGraceMs / 1_000)} s`);
   }
   if (facts.stopFirst) return instead(facts, "it was to be restarted in its place");

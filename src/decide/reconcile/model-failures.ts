@@ -75,6 +75,19 @@ export interface StartEvidence {
   readonly readyNow: boolean;
 }
 
+/** Why no more of the model's replicas are started now, with figures that stand until something happens; null: they may be. */
+export function whyNoStart(
+  doc: ModelDoc,
+  evidence: StartEvidence,
+  { parkAfter, unprovenStartsMax }: Pick<PassSettings, "parkAfter" | "unprovenStartsMax">,
+): string | null {
+  if (doc.parked !== null) return `the model is parked: ${doc.parked.why}; \`ctl retry ${doc.name}\` lifts that`;
+  if (doc.failuresInRow > 0 && doc.backoffMs !== null)
+    return `it failed ${doc.failuresInRow} times in a row of ${parkAfter}: the next start waits ${Math.floor(doc.backoffMs / 1_000)} s`;
+  if (evidence.readyWithProfile || evidence.starting < unprovenStartsMax) return null;
+  return `${evidence.starting} replicas start that have not shown yet that it can, of ${unprovenStartsMax} allowed`;
+}
+
 /** How many more of the model's replicas may be started now, as far as its failures decide. */
 export function startsAllowed(doc: ModelDoc, evidence: StartEvidence, settings: PassSettings): number {
   if (doc.parked !== null) return 0;

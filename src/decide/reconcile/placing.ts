@@ -1,6 +1,7 @@
 import type { Model, Profile } from "../../contract/catalog.ts";
 import type { ReplicaDoc } from "../../contract/fleet.ts";
 import { describeExclusion } from "../placement/describe-exclusion.ts";
+import { PICKLE_RUNS_CODE } from "../weights/formats.ts";
 import type { FleetRoom } from "../placement/fleet-room.ts";
 import type { MemoryTruth } from "../placement/memory-need.ts";
 import type { Holding, PlacementNode } from "../placement/node-room.ts";
@@ -77,7 +78,7 @@ export function placeOne(
   avoidNodes: ReadonlySet<string> = NO_NODES,
 ): Omit<PlacementRefusal, "model"> | null {
   const outcome = placeReplica(room, wishFor(draft, model, avoidNodes));
-  if (outcome.kind === "noRoom") return { nodes: outcome.nodes, why: describeRefusal(outcome) };
+  if (outcome.kind === "noRoom") return { nodes: outcome.nodes, why: describeRefusal(draft, outcome) };
   addReplica(draft, model, outcome, NO_SUCCESSION);
   return null;
 }
@@ -99,6 +100,8 @@ export function addReplica(
   draft.writeReplica(doc);
   const nodeIds = doc.shards.map((shard) => shard.nodeId).join(", ");
   draft.event("replicaPlaced", aboutReplica(doc), `on ${nodeIds}`);
+  if (profile.allowPickle === true)
+    draft.event("pickleAllowed", aboutReplica(doc), `${PICKLE_RUNS_CODE}, and ${doc.model} has \`allow_pickle\``);
   if (waits) return doc;
   draft.since(PLACING + doc.id);
   for (const index of doc.shards.keys()) sendStart(draft, doc, index);
@@ -135,11 +138,12 @@ function newReplica(draft: PassDraft, model: Model, profile: Profile, shards: re
 }
 
 /** With figures, for events and for whoever waits for the model. How long a node has been silent is left out: it is another each time. */
-function describeRefusal({ nodes, firsts }: NoRoom): string {
-  const parts = firsts.map((first) => {
+function describeRefusal(draft: PassDraft, { nodes, firsts }: NoRoom): string {
+  const parts = firsts.map(({ nodeId, why: first }) => {
     const why = describeExclusion("silentMs" in first ? { ...first, silentMs: null } : first);
-    const count = nodes[first.kind] ?? 0;
-    return count === 1 ? `${why} (1 node)` : `${why} (${count} nodes)`;
+    const name = draft.snapshot.docs.nodes.get(nodeId)?.name ?? nodeId;
+    const more = (nodes[first.kind] ?? 1) - 1;
+    return more === 0 ? `${name}: ${why}` : `${name} and ${more} more: ${why}`;
   });
   return parts.length === 0 ? "there is no node" : `fits on no node: ${parts.join("; ")}`;
 }

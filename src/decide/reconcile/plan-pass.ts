@@ -25,6 +25,7 @@ import { beginRestarts } from "./restarts.ts";
 import { followRestarts } from "./restart-queue.ts";
 import type { PassMemory, PassMint, PassPlan, PassSnapshot, PassTime, PlacementRefusal } from "./snapshot.ts";
 import { settleUnknown } from "./unknown-engines.ts";
+import { whyNotDisplaced } from "./why-withheld.ts";
 
 /**
  * One comparison of what should be with what is. Level-triggered: it looks at the whole state, whatever changed, so the pass
@@ -106,13 +107,28 @@ function placeMissing(
     for (let placed = 0; placed < count; placed++) {
       const refusal = placeOne(draft, room.now, model);
       if (refusal === null) continue;
-      if (runningOf(models.get(model.name) ?? []).length + placed === 0 && maker.makeFor(model)) continue;
-      unplaced.push({ model: model.name, ...refusal });
-      if (draft.isNews(`unplaced ${model.name}`)) draft.event("modelUnplaced", { model: model.name }, refusal.why);
+      const isFirst = runningOf(models.get(model.name) ?? []).length + placed === 0;
+      if (isFirst && maker.makeFor(model)) continue;
+      const why = isFirst ? withTenants(draft, observed, model, refusal) : refusal.why;
+      unplaced.push({ model: model.name, ...refusal, why });
+      if (draft.isNews(`unplaced ${model.name}`)) draft.event("modelUnplaced", { model: model.name }, why);
       break;
     }
   }
   return unplaced;
+}
+
+const TENANTS_TOLD_MAX = 3;
+
+/** Of a model that only lacks room that others have: why these keep it. */
+function withTenants(
+  draft: PassDraft,
+  observed: Observed,
+  model: Model,
+  { nodes, why }: Omit<PlacementRefusal, "model">,
+): string {
+  if (nodes.gpuMemory === undefined && nodes.memory === undefined && nodes.cores === undefined) return why;
+  return [why, ...whyNotDisplaced(draft, model, observed, TENANTS_TOLD_MAX)].join("; ");
 }
 
 function listMissing(draft: PassDraft, models: ByModel): readonly Missing[] {

@@ -7,6 +7,8 @@ import { aGpu, aModel, aModelDoc, aProfile, aReplicaDoc, aShard, GIB } from "../
 import { PassWorld } from "../../testing/pass-world.ts";
 import { describeExclusion } from "../placement/describe-exclusion.ts";
 import { explainModel } from "./explain-model.ts";
+import { whyNoStart } from "./model-failures.ts";
+import { PASS_DEFAULTS } from "./snapshot.ts";
 
 const now = { mono: asMono(0), wall: asEpoch(0) };
 const gpuModel = (part: Partial<Model> = {}): Model =>
@@ -108,6 +110,25 @@ const rows: readonly (readonly [name: string, shape: Shape, words: RegExp])[] = 
 for (const [name, shape, words] of rows)
   test(`explain-placement names the node and what is short: ${name} [40.P4]`, () =>
     assert.match(told(shape).words, words));
+
+/** What a row names, each by itself: node and shortfall, or what the model did. A model that may not start is not placed at all. */
+const partsOf = (words: RegExp): readonly string[] =>
+  words.source
+    .replaceAll(/^\^|\$$/g, "")
+    .split("\\n")
+    .slice(-1);
+const NOTHING_RUNS = { starting: 0, startingNow: 0, readyWithProfile: false, readyNow: false };
+
+// Who is to have a room that is already free starts in the pass itself.
+for (const [name, shape, words] of rows.filter(([row]) => row !== "room that is held for another"))
+  test(`the same stands at the model that waits: ${name} [40.P4]`, () => {
+    const { world } = told(shape);
+    const { unplaced } = world.pass();
+    const doc = world.models.get("m");
+    const itself = doc === undefined ? null : whyNoStart(doc, NOTHING_RUNS, PASS_DEFAULTS);
+    const said = [...unplaced.map(({ why }) => why), itself ?? ""].join("\n");
+    for (const part of partsOf(words)) assert.ok(new RegExp(part).test(said), said);
+  });
 
 for (const [name, shape, words] of rows.filter(([, { model, more }]) => more === undefined && model === undefined))
   test(`the same stands at a replica whose replacement fits nowhere: ${name} [40.S3]`, () => {

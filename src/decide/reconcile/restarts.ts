@@ -3,7 +3,7 @@ import type { ReplicaDoc, ReplicaRestart } from "../../contract/fleet.ts";
 import { type PlacementOutcome, placeReplica } from "../placement/place-replica.ts";
 import { judgeRestart, type RestartFacts, type RestartVerdict } from "./judge-restart.ts";
 import { runningOf, servingOf, startEvidence, wantedCount } from "./model-counts.ts";
-import { startsAllowed } from "./model-failures.ts";
+import { startsAllowed, whyNoStart } from "./model-failures.ts";
 import { isGone } from "./observe.ts";
 import { aboutReplica, type PassDraft } from "./pass-draft.ts";
 import { addReplica, describeNoRoom, type PassRoom, wishFor } from "./placing.ts";
@@ -119,7 +119,8 @@ function factsOf(
     doc.backoffMs === null || doc.failuresInRow === 0
       ? 0
       : draft.since(`backoff ${model.name} ${doc.failuresInRow}`).at + doc.backoffMs;
-  const isBackedOff = draft.now.mono < dueAt || startsAllowed(doc, startEvidence(model, doc, running), settings) <= 0;
+  const evidence = startEvidence(model, doc, running);
+  const isBackedOff = draft.now.mono < dueAt || startsAllowed(doc, evidence, settings) <= 0;
   const backedOffSince = isBackedOff ? draft.since(`restart backed off ${model.name}`).at : draft.now.mono;
   for (const at of isBackedOff ? [dueAt, backedOffSince + settings.drainGraceMs] : [])
     if (at > draft.now.mono) draft.wake(at);
@@ -130,6 +131,9 @@ function factsOf(
     pace,
     isMadeRoomFor: its.some(({ waitsFor = [], replaces }) => waitsFor.length > 0 && (replaces ?? null) === null),
     isBackedOff,
+    backedOffWhy: isBackedOff
+      ? (whyNoStart(doc, evidence, settings) ?? "another start is to show first that it can")
+      : "",
     backedOffMs: draft.now.mono - backedOffSince,
     drainGraceMs: settings.drainGraceMs,
     beside: its.filter(({ restart, ...rest }) => restart?.state === "replacing" && !isGone(rest)).length,

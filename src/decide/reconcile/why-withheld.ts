@@ -1,6 +1,6 @@
 import type { Model } from "../../contract/catalog.ts";
 import { startEvidence, runningOf } from "./model-counts.ts";
-import { startsAllowed } from "./model-failures.ts";
+import { whyNoStart } from "./model-failures.ts";
 import { readyForMs } from "./idle-stop.ts";
 import { type Observed, observe } from "./observe.ts";
 import type { PassDraft } from "./pass-draft.ts";
@@ -16,27 +16,26 @@ export function whyWithheld(draft: PassDraft, model: Model): readonly string[] {
   const running = runningOf(its);
   const told: string[] = [];
   if (fleet.settling) told.push("agents that the store knows have not all reported yet: nothing is started before");
-  const evidence = startEvidence(model, doc, running);
-  if (doc.parked !== null) told.push(`the model is parked: ${doc.parked.why}; \`ctl retry ${model.name}\` lifts that`);
-  else if (doc.failuresInRow > 0 && doc.backoffMs !== null)
-    told.push(
-      `it failed ${doc.failuresInRow} times in a row of ${settings.parkAfter}: the next start waits ${seconds(doc.backoffMs)}`,
-    );
-  else if (startsAllowed(doc, evidence, settings) <= 0)
-    told.push(
-      `${evidence.starting} replicas start that have not shown yet that it can, of ${settings.unprovenStartsMax} allowed`,
-    );
+  const held = whyNoStart(doc, startEvidence(model, doc, running), settings);
+  if (held !== null) told.push(held);
   if ((doc.displacedBy ?? null) !== null)
     told.push(`${doc.displacedBy} took its room: it displaces nobody before it has served again`);
   if (running.length === 0) told.push(...whyNotDisplaced(draft, model, observe(fleet)));
   return told;
 }
 
-function whyNotDisplaced(draft: PassDraft, model: Model, observed: Observed): readonly string[] {
+/** Why replicas of other models stay where they are, though the model has none: of the first few. */
+export function whyNotDisplaced(
+  draft: PassDraft,
+  model: Model,
+  observed: Observed,
+  toldMax = TOLD_MAX,
+): readonly string[] {
   const { catalog, docs, settings } = draft.snapshot;
   const told: string[] = [];
   for (const doc of draft.replicas()) {
-    if (doc.model === model.name || doc.desired !== "run" || told.length >= TOLD_MAX) continue;
+    if (told.length >= toldMax) break;
+    if (doc.model === model.name || doc.desired !== "run") continue;
     const nodeId = doc.shards[0]?.nodeId ?? "";
     const who = `${docs.nodes.get(nodeId)?.name ?? nodeId}: ${doc.id} of ${doc.model}`;
     const priority = catalog.models.get(doc.model)?.priority ?? 0;

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { chooseFormats, whyNotFile } from "./formats.ts";
 import { isPlainPath } from "./source.ts";
 
 // What the listings of a hub and of an S3 bucket say of the files of a source. Both are a stranger's word: a path in it names a
@@ -35,7 +36,7 @@ const hubAnswer = z.object({
 });
 
 /** The hub's answer on a revision, with the sizes of its files. `only`: one file of it. */
-export function readHubListing(body: unknown, only: string | null): Listing {
+export function readHubListing(body: unknown, only: string | null, allowPickle = false): Listing {
   const answer = hubAnswer.safeParse(body);
   if (!answer.success) return refused("the hub's answer can't be understood");
   const { sha, siblings } = answer.data;
@@ -48,8 +49,10 @@ export function readHubListing(body: unknown, only: string | null): Listing {
     sha256: lfs?.sha256 ?? lfs?.oid ?? null,
   }));
   const wanted = only === null ? chooseFiles(files) : files.filter(({ path }) => path === only);
-  if (wanted.length > 0) return { kind: "files", revision: sha, files: wanted };
-  return refused(only === null ? "the repository has no files" : `the repository has no file ${only}`);
+  if (wanted.length === 0)
+    return refused(only === null ? "the repository has no files" : `the repository has no file ${only}`);
+  const listing = withFormats({ kind: "files", revision: sha, files: wanted }, only, allowPickle);
+  return listing.kind === "refused" ? refused(`of the repository: ${listing.why}`) : listing;
 }
 
 /** Other forms of the same weights; engines read the safetensors where there are any. */
@@ -60,6 +63,21 @@ function chooseFiles(files: readonly ListedFile[]): ListedFile[] {
   const kept = files.filter(({ path }) => !NEVER.test(path));
   const hasSafetensors = kept.some(({ path }) => /^[^/]+\.safetensors$/.test(path));
   return hasSafetensors ? kept.filter(({ path }) => !OTHER_FORMS.test(path)) : kept;
+}
+
+/** What of a listing an engine may be given. `named`: the one file that the source names itself. */
+export function withFormats(
+  listing: Extract<Listing, { kind: "files" }>,
+  named: string | null,
+  allowPickle: boolean,
+): Listing {
+  if (named !== null) {
+    const why = whyNotFile(named, allowPickle);
+    return why === null ? listing : refused(why);
+  }
+  const chosen = chooseFormats(listing.files, allowPickle);
+  if (chosen.kind === "refused") return chosen;
+  return chosen.files.length === 0 ? refused("there are only archives") : { ...listing, files: chosen.files };
 }
 
 export type S3Page =

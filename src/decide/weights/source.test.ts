@@ -41,7 +41,7 @@ for (const [source, expect] of rows) {
   });
 }
 
-test("whatever a source says, a file of it in the cache has one plain name [40.W1]", () => {
+test("whatever a source says, a file of it in the cache has one plain name [40.W1 80.C42]", () => {
   fc.assert(
     fc.property(fc.webUrl({ withQueryParameters: true }), fc.string(), (url, end) => {
       const found = parseSource(`${url.replace(/^http:/, "https:")}/${end}`, "/w");

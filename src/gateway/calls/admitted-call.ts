@@ -13,7 +13,7 @@ import type { MonoMs } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import type { UpstreamMetrics } from "../metrics/gateway-metrics.ts";
-import type { RequestSpan } from "../trace/tracer.ts";
+import type { RequestSpan } from "../../trace/tracer.ts";
 import type { UpstreamHead } from "../upstream/port.ts";
 import type { Endpoint, RunningCall } from "../upstreams/endpoint.ts";
 import type { LeaveQueue, RoutingWish, SlotSeeker } from "../upstreams/slot-seeker.ts";

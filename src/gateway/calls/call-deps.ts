@@ -2,7 +2,7 @@ import type { UsageMeter } from "../../coord/usage/usage-meter.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import type { BufferBudget } from "../buffer-budget.ts";
 import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
-import type { Tracer } from "../trace/tracer.ts";
+import type { Tracer } from "../../trace/tracer.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { TimerWheel } from "../../kernel/timer-wheel.ts";

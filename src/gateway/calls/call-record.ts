@@ -5,7 +5,7 @@ import { servedName } from "../../decide/usage/count-call.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
-import { requestAttributes, type RequestSpan } from "../trace/tracer.ts";
+import { requestAttributes, type RequestSpan } from "../../trace/tracer.ts";
 import type { Endpoint } from "../upstreams/endpoint.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 import type { CallDeps } from "./call-deps.ts";

@@ -2,7 +2,7 @@ import { forwardRequestHeaders } from "../../decide/http/forward-headers.ts";
 import { setMembers, spliceBody, type ScannedObject } from "../../decide/http/json-splice.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
 import type { RequestContext } from "../http/request-context.ts";
-import type { RequestSpan } from "../trace/tracer.ts";
+import type { RequestSpan } from "../../trace/tracer.ts";
 import type { UpstreamRequest } from "../upstream/port.ts";
 import { engineModelName, type Endpoint } from "../upstreams/endpoint.ts";
 import type { Upstream } from "../upstreams/upstream.ts";

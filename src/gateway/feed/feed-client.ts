@@ -46,7 +46,7 @@ export interface FeedUser {
   onState(state: FeedState): void;
   /** What agents read of their cards. */
   onReadings(nodes: readonly FeedReading[]): void;
-  report(now: MonoMs): Pick<GatewayReport, "demand" | "used">;
+  report(now: MonoMs): Pick<GatewayReport, "demand" | "used" | "jobs">;
 }
 
 /** For `/health` and metrics. */

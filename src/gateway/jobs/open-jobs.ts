@@ -47,6 +47,16 @@ export interface JobsHealth {
   readonly counts: unknown;
 }
 
+export interface JobsTold {
+  /** The same for gateways that share it. */
+  readonly store: string;
+  readonly queued: number;
+  readonly running: number;
+}
+
+const sumOf = (counts: Readonly<Record<string, number>>): number =>
+  Object.values(counts).reduce((sum, count) => sum + count, 0);
+
 const REPLICAS_MS = 500;
 const HAND_BACK_MS_MAX = 5_000;
 
@@ -97,6 +107,13 @@ export class Jobs {
       running: this.#manager?.running ?? 0,
       counts: this.#manager?.counts ?? null,
     };
+  }
+
+  /** What control planes are told; null while it is not known. */
+  told(): JobsTold | null {
+    const [store, counts] = [this.#store?.epoch, this.#manager?.counts];
+    if (store === undefined || counts === undefined) return null;
+    return { store, queued: sumOf(counts.queued), running: sumOf(counts.running) };
   }
 
   /** Hands back what runs; the service refuses from then on. */

@@ -6,7 +6,7 @@ import type { Coordination } from "../open-coordination.ts";
 import { perClass, type CollectedFamilies } from "../metrics/gateway-metrics.ts";
 import type { ReplayDesk } from "../replay/replay-desk.ts";
 import type { ReplyStores } from "../replay/reply-stores.ts";
-import type { Tracer } from "../trace/tracer.ts";
+import type { Tracer } from "../../trace/tracer.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
 import { ENDPOINT_STATES, type Endpoint } from "../upstreams/endpoint.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";

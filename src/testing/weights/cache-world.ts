@@ -2,7 +2,12 @@ import { createHash } from "node:crypto";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type WeightsPorts, WeightsCache, type WeightsView } from "../../agent/weights/weights-cache.ts";
+import {
+  type WeightsPorts,
+  WeightsCache,
+  type WeightsView,
+  type WeightsWish,
+} from "../../agent/weights/weights-cache.ts";
 import { agentSection } from "../../contract/agent-schema.ts";
 import { resolveAgent, type WeightsSettings } from "../../contract/resolve-agent.ts";
 import { parseSource } from "../../decide/weights/source.ts";
@@ -12,14 +17,16 @@ import { Watched, within } from "../wait-for.ts";
 
 type Section = Parameters<typeof agentSection.parse>[0];
 
+type WishOver = Partial<Pick<WeightsWish, "holder" | "sha256" | "allowPickle">>;
+
 export interface CacheWorld extends AsyncDisposable {
   /** The cache; its records are beside it. */
   readonly folder: string;
   readonly cache: WeightsCache;
   log(): string;
   /** Asks until it is no longer fetched. */
-  fetched(source: string, over?: { readonly holder?: string; readonly sha256?: string | null }): Promise<WeightsView>;
-  view(source: string, over?: { readonly holder?: string; readonly sha256?: string | null }): WeightsView;
+  fetched(source: string, over?: WishOver): Promise<WeightsView>;
+  view(source: string, over?: WishOver): WeightsView;
   until(what: string, condition: () => boolean): Promise<void>;
   /** As an agent that was killed and started again. */
   reopen(over?: Partial<WeightsPorts>): Promise<void>;
@@ -71,11 +78,11 @@ export async function cacheWorld(
       ...over,
     });
   let cache = await open();
-  const view: CacheWorld["view"] = (source, { holder = "r1", sha256 = null } = {}) => {
+  const view: CacheWorld["view"] = (source, { holder = "r1", sha256 = null, allowPickle = false } = {}) => {
     const parsed = parseSource(source, folder);
     if (parsed.kind === "none" || parsed.kind === "path" || parsed.kind === "unavailable")
       throw new Error(`not fetched: ${source}`);
-    return cache.want({ holder, text: source, source: parsed, sha256 });
+    return cache.want({ holder, text: source, source: parsed, sha256, allowPickle });
   };
   return {
     folder,

@@ -49,7 +49,7 @@ const apiKey = (role: Role): ApiKey => ({
 
 /** A control plane in this process on a free loopback port, with a key for each role. */
 export async function startTestControl(
-  options: Partial<Pick<ControlPlaneOptions, "makeView" | "databaseUrl" | "dataDir" | "metricsPublic">> & {
+  options: Partial<Pick<ControlPlaneOptions, "makeView" | "databaseUrl" | "dataDir" | "metricsPublic" | "otel">> & {
     readonly control?: Partial<ControlSection>;
     /** Absent: a free port. */
     readonly listen?: string;
@@ -73,6 +73,7 @@ export async function startTestControl(
     clock: systemClock,
     log,
     version: "0.0.0-test",
+    otel: null,
     ...rest,
   });
   const url = `http://${plane.address}`;

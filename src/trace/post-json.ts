@@ -1,4 +1,4 @@
-import { loadHttps, request as httpRequest } from "../../kernel/node-builtins.ts";
+import { loadHttps, request as httpRequest } from "../kernel/node-builtins.ts";
 
 export type PostOutcome =
   | {

@@ -14,7 +14,9 @@ export interface EndedSpan {
   readonly status: SpanStatus;
 }
 
-const KIND_SERVER = 2;
+/** "server": a request that somebody made. "internal": work of its own. */
+export type SpanKind = "server" | "internal";
+const KIND_CODE = { internal: 1, server: 2 } as const;
 const STATUS_CODE = { ok: 0, error: 2 } as const; // "unset" and "error": a server never claims "ok" itself.
 /** Of a text value, so that a long model name can't blow up a batch. */
 const TEXT_CHARS_MAX = 256;
@@ -37,13 +39,13 @@ function keyValues(attributes: SpanAttributes): object[] {
   return list;
 }
 
-const spanObject = (span: EndedSpan): object => ({
+const spanObject = (span: EndedSpan, kind: SpanKind): object => ({
   traceId: span.traceId,
   spanId: span.spanId,
   ...(span.tracestate !== undefined && { traceState: span.tracestate }),
   ...(span.parentId !== undefined && { parentSpanId: span.parentId }),
   name: span.name,
-  kind: KIND_SERVER,
+  kind: KIND_CODE[kind],
   startTimeUnixNano: nanos(span.startMs),
   endTimeUnixNano: nanos(Math.max(span.startMs, span.endMs)),
   attributes: keyValues(span.attributes),
@@ -52,7 +54,7 @@ const spanObject = (span: EndedSpan): object => ({
 });
 
 /** The body of one OTLP/HTTP export, JSON encoding. */
-export function encodeSpans(spans: readonly EndedSpan[], resource: SpanAttributes): string {
-  const scopeSpans = [{ scope: { name: "yardmaster" }, spans: spans.map(spanObject) }];
+export function encodeSpans(spans: readonly EndedSpan[], resource: SpanAttributes, kind: SpanKind): string {
+  const scopeSpans = [{ scope: { name: "yardmaster" }, spans: spans.map((span) => spanObject(span, kind)) }];
   return JSON.stringify({ resourceSpans: [{ resource: { attributes: keyValues(resource) }, scopeSpans }] });
 }

@@ -1,4 +1,4 @@
-import type { AuditEvent } from "../../contract/audit-event.ts";
+import type { AuditEvent } from "../contract/audit-event.ts";
 
 /** Names of attributes follow OpenTelemetry's conventions. Never a prompt, a key, or a header's value. */
 export type SpanAttributes = Readonly<Record<string, string | number | boolean | null | undefined>>;

@@ -1,5 +1,6 @@
-import type { Clock } from "../../kernel/clock.ts";
-import type { Logger } from "../../kernel/log.ts";
+import type { Clock } from "../kernel/clock.ts";
+import type { Logger } from "../kernel/log.ts";
+import type { SpanKind } from "./otlp.ts";
 import { noTracer, type Tracer } from "./tracer.ts";
 
 export interface TraceSettings {
@@ -12,8 +13,9 @@ export async function openTracer(
   settings: TraceSettings | null,
   version: string,
   ports: { readonly clock: Clock; readonly log: Logger },
+  kind: SpanKind = "server",
 ): Promise<Tracer> {
   if (settings === null) return noTracer;
   const { openOtlpTracer } = await import("./otlp-tracer.ts");
-  return openOtlpTracer({ ...settings, version }, ports);
+  return openOtlpTracer({ ...settings, version, kind }, ports);
 }

@@ -1,13 +1,15 @@
-import type { Clock, Timer } from "../../kernel/clock.ts";
-import { withDeadline } from "../../kernel/deadline.ts";
-import type { Logger } from "../../kernel/log.ts";
-import { encodeSpans, type EndedSpan } from "./otlp.ts";
+import type { Clock, Timer } from "../kernel/clock.ts";
+import { withDeadline } from "../kernel/deadline.ts";
+import type { Logger } from "../kernel/log.ts";
+import { encodeSpans, type EndedSpan, type SpanKind } from "./otlp.ts";
 import { type PostOutcome, postJson } from "./post-json.ts";
 import type { SpanAttributes, TraceStats } from "./tracer.ts";
 
 export interface ExporterOptions {
   readonly url: URL;
   readonly resource: SpanAttributes;
+  /** Of all its spans. */
+  readonly kind: SpanKind;
   readonly clock: Clock;
   readonly log: Logger;
 }
@@ -67,7 +69,7 @@ export class OtlpExporter {
 
   async close(): Promise<void> {
     this.#closing = true;
-    const limit = this.#options.clock.after(CLOSE_MS_MAX, () => this.#stop.abort(new Error("the gateway stops")));
+    const limit = this.#options.clock.after(CLOSE_MS_MAX, () => this.#stop.abort(new Error("the process stops")));
     await this.#running;
     this.#start();
     await this.#running;
@@ -95,7 +97,7 @@ export class OtlpExporter {
   /** Returns how many spans of the batch the collector does not have. */
   async #deliver(batch: readonly EndedSpan[]): Promise<number> {
     const { url } = this.#options;
-    const body = encodeSpans(batch, this.#options.resource);
+    const body = encodeSpans(batch, this.#options.resource, this.#options.kind);
     for (let attempt = 1; ; attempt += 1) {
       const sent = await this.#post(body, attempt);
       if (sent.kind === "done") {

@@ -1,5 +1,6 @@
 import { randomFillSync } from "node:crypto";
 import { OtlpExporter, type ExporterOptions } from "./otlp-exporter.ts";
+import type { SpanKind } from "./otlp.ts";
 import type { RequestSpan, SpanAttributes, SpanStatus, Tracer } from "./tracer.ts";
 import { parseTraceparent } from "./traceparent.ts";
 
@@ -12,11 +13,12 @@ export interface OtlpSettings {
   readonly endpoint: string;
   readonly serviceName: string;
   readonly version: string;
+  readonly kind: SpanKind;
 }
 
 export function openOtlpTracer(settings: OtlpSettings, ports: Pick<ExporterOptions, "clock" | "log">): Tracer {
   const resource = { "service.name": settings.serviceName, "service.version": settings.version };
-  const exporter = new OtlpExporter({ ...ports, url: tracesUrl(settings.endpoint), resource });
+  const exporter = new OtlpExporter({ ...ports, url: tracesUrl(settings.endpoint), resource, kind: settings.kind });
   return {
     start(traceparent, tracestate, name, startEpochMs) {
       const parent = parseTraceparent(traceparent);
