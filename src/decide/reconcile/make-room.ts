@@ -37,22 +37,26 @@ export class RoomMaker {
     this.#observed = observed;
   }
 
-  /** Whether a replica of the model was placed in the room of others. */
-  makeFor(model: Model): boolean {
+  /**
+   * "made": a replica of the model was placed in the room of others. "soon": one will be, if a later look finds the same; nobody who
+   * asks for the model is to be turned away meanwhile.
+   */
+  makeFor(model: Model): "made" | "soon" | "none" {
     const draft = this.#draft;
-    if (this.#made >= MADE_MAX || !draft.mayStop) return false;
+    if (this.#made >= MADE_MAX || !draft.mayStop) return "none";
     const victims = this.#victims(model);
-    if (victims.size === 0) return false;
+    if (victims.size === 0) return "none";
     this.#made += 1;
     const chosen = this.#cheapest(model, victims);
-    if (chosen === null || !draft.confirmed(`room for ${model.name}`)) return false;
+    if (chosen === null) return "none";
     const ids = new Set(chosen.map(({ doc }) => doc.id));
     const placed = placeReplica(this.#room.without(ids), wishFor(draft, model));
-    if (placed.kind === "noRoom") return false;
+    if (placed.kind === "noRoom") return "none";
+    if (!draft.confirmed(`room for ${model.name}`)) return "soon";
     const heir = addReplica(draft, model, placed, { replaces: null, waitsFor: [...ids] });
     for (const victim of chosen) this.#end(victim, model, heir);
     this.#room.renew();
-    return true;
+    return "made";
   }
 
   #end({ doc, isIdle }: Victim, model: Model, heir: ReplicaDoc): void {

@@ -15,7 +15,7 @@ import {
 } from "../placement/place-replica.ts";
 import { sendStart } from "./commands.ts";
 import { holdingsOf, nodesOf, roomOf } from "./holdings.ts";
-import type { Observed } from "./observe.ts";
+import { isGone, type Observed } from "./observe.ts";
 import { aboutReplica, type PassDraft, PLACING } from "./pass-draft.ts";
 import { freeRendezvousPort } from "./rendezvous-port.ts";
 import { memoryDocId, type PlacementRefusal } from "./snapshot.ts";
@@ -27,6 +27,7 @@ export class PassRoom {
   readonly #draft: PassDraft;
   readonly #observed: Observed;
   #now: FleetRoom | null = null;
+  #leaving: FleetRoom | null | undefined;
 
   constructor(draft: PassDraft, observed: Observed) {
     this.#draft = draft;
@@ -42,6 +43,15 @@ export class PassRoom {
     return roomOf(this.#draft, this.#observed, replicaIds);
   }
 
+  /** As it will be when all that is on its way out has gone; null where nothing is. Only looked at, never placed in. */
+  get leaving(): FleetRoom | null {
+    if (this.#leaving !== undefined) return this.#leaving;
+    const ids = new Set<string>();
+    for (const doc of this.#draft.replicas()) if (doc.desired === "stop" && !isGone(doc)) ids.add(doc.id);
+    this.#leaving = ids.size === 0 ? null : this.without(ids);
+    return this.#leaving;
+  }
+
   nodes(): readonly PlacementNode[] {
     return nodesOf(this.#draft);
   }
@@ -53,6 +63,7 @@ export class PassRoom {
 
   renew(): void {
     this.#now = null;
+    this.#leaving = undefined;
   }
 }
 

@@ -1,5 +1,6 @@
 import type { Model } from "../../contract/catalog.ts";
 import type { ReplicaDoc } from "../../contract/fleet.ts";
+import { placeReplica } from "../placement/place-replica.ts";
 import { autoscale } from "./autoscale.ts";
 import { stopIdle } from "./idle-stop.ts";
 import { RoomMaker } from "./make-room.ts";
@@ -19,7 +20,7 @@ import { startsAllowed } from "./model-failures.ts";
 import { noteNodes } from "./node-facts.ts";
 import { observe, type Observed } from "./observe.ts";
 import { aboutReplica, PassDraft } from "./pass-draft.ts";
-import { PassRoom, placeOne } from "./placing.ts";
+import { PassRoom, placeOne, wishFor } from "./placing.ts";
 import { isUnacknowledged, liveReplica, stopReplica } from "./replica-life.ts";
 import { beginRestarts } from "./restarts.ts";
 import { followRestarts } from "./restart-queue.ts";
@@ -108,7 +109,9 @@ function placeMissing(
       const refusal = placeOne(draft, room.now, model);
       if (refusal === null) continue;
       const isFirst = runningOf(models.get(model.name) ?? []).length + placed === 0;
-      if (isFirst && maker.makeFor(model)) continue;
+      const made = isFirst ? maker.makeFor(model) : "none";
+      if (made === "made") continue;
+      if (made === "soon" || isRoomComing(draft, room, model)) break;
       const why = isFirst ? withTenants(draft, observed, model, refusal) : refusal.why;
       unplaced.push({ model: model.name, ...refusal, why });
       if (draft.isNews(`unplaced ${model.name}`)) draft.event("modelUnplaced", { model: model.name }, why);
@@ -116,6 +119,12 @@ function placeMissing(
     }
   }
   return unplaced;
+}
+
+/** It fits as soon as those are gone that are on their way out: nobody is to be turned away for that moment. */
+function isRoomComing(draft: PassDraft, room: PassRoom, model: Model): boolean {
+  const { leaving } = room;
+  return leaving !== null && placeReplica(leaving, wishFor(draft, model)).kind === "placed";
 }
 
 const TENANTS_TOLD_MAX = 3;
