@@ -30,7 +30,7 @@ function full(part: Parameters<typeof aReplicaDoc>[3], shard: Parameters<typeof 
 const toldOf = (world: PassWorld, plan: PassPlan): readonly unknown[] => {
   const { catalog, docs } = world.snapshot();
   const { settled, startable } = makeFeed(catalog, docs, plan.unplaced).models.get("high")!;
-  return [settled, startable, plan.events.some(({ kind }) => kind === "modelUnplaced")];
+  return [settled, startable, plan.events.some(({ kind, model }) => kind === "modelUnplaced" && model === "high")];
 };
 
 test("from the first sight of room that others will make to the start in it, the model is told as starting [40.P5 10.L1]", () => {
