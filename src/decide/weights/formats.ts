@@ -1,5 +1,3 @@
-import type { ListedFile } from "./listings.ts";
-
 // Which files of weights an engine may be given. Pickle is a program that runs while it is loaded, so whoever made the file runs
 // code on the node; safetensors and GGUF are data alone. Endings decide: loaders choose by them, and refuse what is not what its ending says.
 
@@ -27,7 +25,7 @@ export type ChosenFiles<File> =
   | { readonly kind: "refused"; readonly why: string };
 
 /** Of a folder's files those that are fetched: pickle is left out where the weights are there in another form, and refused where they are not. */
-export function chooseFormats<File extends Pick<ListedFile, "path">>(
+export function chooseFormats<File extends { readonly path: string }>(
   files: readonly File[],
   allowPickle: boolean,
 ): ChosenFiles<File> {
