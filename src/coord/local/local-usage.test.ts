@@ -37,16 +37,16 @@ usageStoreSuite("in tables", {
   open: (bounds = USAGE_BOUNDS) => Promise.resolve(direct(new UsageTables(newPath(), KEEP_DAYS, bounds))),
 });
 
-test("what was used is known after a restart, and so is what was told [60.K4]", async () => {
+test("what was used is known after a restart, and so is what was told [60.K4]", async (t) => {
   const path = newPath();
   const first = new LocalUsage(path, KEEP_DAYS, systemClock);
   assert.equal((await first.add("a", { seq: 1, rows: [aUsageRow()] })).kind, "done");
   await first.close();
   const second = new LocalUsage(path, KEEP_DAYS, systemClock);
+  t.after(() => second.close());
   assert.equal((await second.add("a", { seq: 1, rows: [aUsageRow()] })).kind, "done");
   assert.equal((await second.add("b", { seq: 1, rows: [aUsageRow()] })).kind, "done");
   assert.deepEqual(await readAll(second), [aUsageRow({ counts: { prompt: 2 } })]);
-  await second.close();
 });
 
 test("days whose time is over are dropped from the file, with their sums", () => {
@@ -59,11 +59,11 @@ test("days whose time is over are dropped from the file, with their sums", () =>
   tables.close();
 });
 
-test("a file that is another's is refused, and what could not be written is not said to be", async () => {
+test("a file that is another's is refused, and what could not be written is not said to be", async (t) => {
   const path = newPath();
   await writeFile(path, "no database at all, and long enough to be told from one by anybody who looks");
   const store = new LocalUsage(path, KEEP_DAYS, systemClock);
+  t.after(() => store.close());
   assert.equal((await store.add("a", { seq: 1, rows: [aUsageRow()] })).kind, "unknown");
   await assert.rejects(readAll(store));
-  await store.close();
 });
