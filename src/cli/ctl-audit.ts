@@ -4,6 +4,7 @@ import { escapeControls } from "../kernel/log.ts";
 import { readArgs, usageError } from "./args.ts";
 import { AuditTable, csvHead, csvRow, describeGap } from "./audit-format.ts";
 import { type CliIo, type Command, EXIT } from "./cli-io.ts";
+import { CTL_CHAIN_COMMANDS } from "./ctl-audit-chain.ts";
 import {
   CTL_OPTIONS,
   CTL_OPTIONS_HELP,
@@ -287,4 +288,4 @@ const jsonLine = (value: unknown): string => `${escapeControls(JSON.stringify(va
 
 const gapKey = (gap: AuditGap): string => `${gap.why} ${gap.afterSeq} ${gap.time}`;
 
-export const CTL_AUDIT_COMMANDS: readonly Command[] = [auditTail, auditQuery];
+export const CTL_AUDIT_COMMANDS: readonly Command[] = [auditTail, auditQuery, ...CTL_CHAIN_COMMANDS];

@@ -99,7 +99,8 @@ const spend: Command = {
       case "settle": {
         if (values.nothing === (values.charged !== undefined)) throw usageError("say either --charged N or --nothing");
         const charged = values.nothing ? null : amountIn(values.charged, "--charged");
-        return act(`reservations/${encodeURIComponent(id ?? "")}`, { charged });
+        if (id === undefined || id === "") throw usageError("ID: is missing");
+        return act(`reservations/${encodeURIComponent(id)}`, { charged });
       }
       default:
         throw usageError("ctl spend: use show, stop, go, resume, settle or accept");

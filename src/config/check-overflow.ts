@@ -1,3 +1,4 @@
+import { SIGNING_SECRET_CHARS_MIN } from "../contract/audit-chain.ts";
 import { valueIn, type Env } from "../contract/env.ts";
 import { providerConfig } from "../contract/overflow-provider-schema.ts";
 import { providerProblems } from "../contract/resolve-provider.ts";
@@ -26,11 +27,33 @@ export function checkOverflow(raw: unknown, env: Env): Finding[] {
     ...owners
       .filter(({ name }) => name !== undefined && !upstreams.has(name))
       .map(({ path }) => warning(path, "is no upstream of this file")),
+    ...checkSigning(raw, env),
     ...sections.flatMap(({ section, path }) => [
       ...listAt(section, ["signals"]).flatMap((signal, place) => checkSignal(raw, signal, [...path, "signals", place])),
       ...listAt(section, ["tiers"]).flatMap((tier, place) => checkTier(tier, [...path, "tiers", place], env)),
     ]),
   ];
+}
+
+/** Approvals of single jobs are signed, and whoever has the job when it is sent must be able to tell a true one. */
+function checkSigning(raw: unknown, env: Env): Finding[] {
+  const names = listAt(raw, ["signing_key_envs"]);
+  const found = names.flatMap((name, index) => {
+    const value = typeof name === "string" ? valueIn(env, name) : undefined;
+    const path = ["signing_key_envs", index];
+    if (value === undefined)
+      return [warning(path, "names an environment variable that is not set: a gateway without any signs nothing")];
+    return value.length < SIGNING_SECRET_CHARS_MIN
+      ? [mistake(path, `names a secret of less than ${SIGNING_SECRET_CHARS_MIN} characters`)]
+      : [];
+  });
+  if (names.length > 0 || valueAt(raw, ["coordination"]) !== "redis") return found;
+  const perJob = listAt(raw, ["overflow"]).some((section) =>
+    listAt(section, ["tiers"]).some((tier) => textAt(tier, ["approval"]) === "per_job"),
+  );
+  return perJob
+    ? [mistake(["signing_key_envs"], "is missing: gateways that share approvals sign them with one secret")]
+    : [];
 }
 
 function checkSignal(raw: unknown, signal: unknown, path: FieldPath): Finding[] {

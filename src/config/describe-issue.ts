@@ -26,6 +26,7 @@ export function valueAt(raw: unknown, path: FieldPath): unknown {
 const NEVER_SHOWN: ReadonlySet<string | number> = new Set([
   "hash",
   "key_env",
+  "signing_key_envs",
   "redis_url",
   "cache_redis_url",
   "database_url",

@@ -37,6 +37,7 @@ export function settleReload(current: GatewayConfig, next: GatewayConfig): Settl
     feed: current.feed,
     auditEventsMax: current.auditEventsMax,
     usageKeepDays: current.usageKeepDays,
+    signingSecrets: current.signingSecrets,
     http: { ...next.http, headersTimeoutMs: current.http.headersTimeoutMs, keepAliveMs: current.http.keepAliveMs },
     // Public by default on loopback only; whether the file says so outright can't be told here, so in doubt it is not.
     metricsPublic: next.metricsPublic && (!open || !isLoopback(next.listen.host)),
@@ -47,6 +48,9 @@ export function settleReload(current: GatewayConfig, next: GatewayConfig): Settl
 /** Whether everybody who reaches the address would be let in, though nobody has said that this is meant. */
 export const letsEverybodyIn = (listen: ListenAddress, auth: AuthSettings): boolean =>
   !isLoopback(listen.host) && auth.mode === "none" && !auth.allowInsecure;
+
+const secretsIn = ({ signingSecrets }: GatewayConfig): string =>
+  JSON.stringify(signingSecrets?.map((secret) => secret.reveal()));
 
 function waitingKeys(current: GatewayConfig, next: GatewayConfig): string[] {
   const pairs: readonly (readonly [key: string, current: unknown, next: unknown])[] = [
@@ -71,6 +75,7 @@ function waitingKeys(current: GatewayConfig, next: GatewayConfig): string[] {
     ["gateway.client_key_file", current.feed?.tls.key, next.feed?.tls.key],
     ["audit.max", current.auditEventsMax, next.auditEventsMax],
     ["usage.keep_days", current.usageKeepDays, next.usageKeepDays],
+    ["signing_key_envs", secretsIn(current), secretsIn(next)],
     ["http.headers_timeout_s", current.http.headersTimeoutMs, next.http.headersTimeoutMs],
     ["http.keep_alive_s", current.http.keepAliveMs, next.http.keepAliveMs],
   ];

@@ -433,6 +433,13 @@ export const configFile = z.strictObject({
         ),
     })
     .prefault({}),
+  signing_key_envs: z
+    .array(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "use the name of an environment variable"))
+    .max(8)
+    .default([])
+    .describe(
+      "Environment variables with the secrets (32 characters or more) that approvals and the chain of the audit are signed with: the first signs, all of them verify. Absent: a secret of its own in `data_dir`, which gateways that share approvals can't have.",
+    ),
   otel: z
     .strictObject({
       endpoint: httpUrl.describe("Base URL of the collector."),

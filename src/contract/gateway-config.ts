@@ -335,5 +335,7 @@ export interface GatewayConfig {
   readonly gpuHealth: GpuHealthSettings | null;
   /** Empty: all work stays here. */
   readonly overflow: readonly OverflowPolicy[];
+  /** The first signs, all of them verify. Null: the data folder has one; empty: none of those that were named is there. */
+  readonly signingSecrets: readonly Secret[] | null;
   readonly upstreams: readonly UpstreamSettings[];
 }

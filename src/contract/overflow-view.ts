@@ -67,12 +67,13 @@ export const approvalView = z.object({
   tier: z.string(),
   job: z.string(),
   content_hash: z.string(),
+  provider: z.string(),
   max_price: z.number(),
   currency: z.string(),
   by: z.string(),
   at: z.string(),
   expires_at: z.string(),
-  state: z.enum(["open", "held", "used", "revoked"]),
+  state: z.enum(["open", "held", "used", "revoked", "forged"]),
 });
 export type ApprovalView = z.output<typeof approvalView>;
 export const approvalsView = z.object({ data: z.array(approvalView) });

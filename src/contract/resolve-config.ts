@@ -90,6 +90,8 @@ export function resolveConfig(file: ConfigFile, env: Env, overrides: ConfigOverr
     jobs: resolveJobs(file.jobs, env),
     auditEventsMax: file.audit.max,
     usageKeepDays: file.usage.keep_days ?? USAGE_KEEP_DAYS[file.coordination],
+    signingSecrets:
+      file.signing_key_envs.length === 0 ? null : file.signing_key_envs.flatMap((name) => secretIn(env, name) ?? []),
     otel: file.otel === undefined ? null : { endpoint: file.otel.endpoint, serviceName: file.otel.service_name },
     metricsPublic: file.metrics.public ?? isLoopback(listen.host),
     feed: resolveFeed(file.gateway, env),

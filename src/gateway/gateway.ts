@@ -8,10 +8,11 @@ import { requestIds } from "../kernel/ids.ts";
 import { YardmasterError } from "../kernel/errors.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
+import type { Signer } from "../kernel/signer.ts";
 import { TimerWheel } from "../kernel/timer-wheel.ts";
 import type { GpuReport } from "../contract/fleet.ts";
 import type { AuditSink } from "./audit/audit-sink.ts";
-import { openAudit } from "./audit/open-audit.ts";
+import { openAudit, type OpenedAudit } from "./audit/open-audit.ts";
 import { loadStoredKeys, type KeyAdmin } from "./auth/admin-keys.ts";
 import { openKeyCounts, type KeyCounts } from "./limits/open-key-counts.ts";
 import { ANONYMOUS } from "../access/request-key.ts";
@@ -48,6 +49,7 @@ import { JobRoutes } from "./jobs/job-routes.ts";
 import { Jobs } from "./jobs/open-jobs.ts";
 import { Overflow } from "./overflow/open-overflow.ts";
 import { makeEdge, openFeed } from "./open-ends.ts";
+import { lazySigner } from "./open-signer.ts";
 import { UpstreamRegistry } from "./upstreams/upstream-registry.ts";
 import { collectGatewayMetrics } from "./views/metrics-collectors.ts";
 
@@ -65,7 +67,8 @@ export interface GatewayOptions {
 /** What a start has opened before there is a gateway. */
 interface Opened {
   readonly wheel: TimerWheel;
-  readonly audit: AuditSink;
+  readonly signer: () => Promise<Signer>;
+  readonly records: OpenedAudit;
   readonly tracer: Tracer;
   readonly client: UpstreamClient;
   readonly coordination: Coordination;
@@ -128,15 +131,17 @@ export class Gateway {
     const coordination = await openCoordination(config, { clock, random, log, metrics });
     const stores = await openReplyStores(config, { clock, random, log, metrics });
     const keyCounts = await openKeyCounts(config, coordination, { clock, log, metrics: metrics.keys });
-    const [audit, tracer, client, feed] = await Promise.all([
-      openAudit(config, coordination, { clock, log }),
+    const signer = lazySigner(config.dataDir, config.signingSecrets);
+    const [records, tracer, client, feed] = await Promise.all([
+      openAudit(config, coordination, signer, { clock, log }),
       openTracer(config.otel, version, { clock, log }),
       openClient(config, clock, wheel),
       openFeed(options, metrics),
     ]);
     const gateway = new Gateway(options, {
       wheel,
-      audit,
+      signer,
+      records,
       tracer,
       client,
       coordination,
@@ -164,7 +169,7 @@ export class Gateway {
     this.#options = options;
     this.#config = config;
     this.#wheel = opened.wheel;
-    this.#audit = opened.audit;
+    this.#audit = opened.records.audit;
     this.#tracer = opened.tracer;
     this.#client = opened.client;
     this.#budget = new BufferBudget(config.maxBufferedBytes);
@@ -204,9 +209,9 @@ export class Gateway {
       catalogPending: () => this.#feed !== null && this.#feed.state === null,
     };
     this.#inference = new InferenceHandler(this.#inferenceDeps);
-    this.#overflow = this.#makeOverflow();
+    this.#overflow = this.#makeOverflow(opened.signer);
     this.#documents = new DocumentRoutes({ ...this.#inferenceDeps, jobs: () => this.#openedJobs().service });
-    const dispatcher = this.#makeDispatcher(this.#makeOwnRoutes(opened.metricsRegistry));
+    const dispatcher = this.#makeDispatcher(this.#makeOwnRoutes(opened.metricsRegistry, opened.records));
     this.#edge = makeEdge(config, dispatcher, clock);
     this.#collectMetrics();
   }
@@ -242,13 +247,14 @@ export class Gateway {
     };
   }
 
-  #makeOverflow(): Overflow {
+  #makeOverflow(signer: () => Promise<Signer>): Overflow {
     const { clock, log } = this.#options;
     const feed = this.#feed;
     return new Overflow({
       clock,
       log,
       audit: this.#audit,
+      signer,
       client: this.#client,
       registry: this.#registry,
       makeRegistry: () => this.#makeRegistry(null),
@@ -297,13 +303,14 @@ export class Gateway {
     return this.#jobs;
   }
 
-  #makeOwnRoutes(metricsRegistry: Registry): OwnRoutes {
+  #makeOwnRoutes(metricsRegistry: Registry, { chain }: OpenedAudit): OwnRoutes {
     const { clock, log, version } = this.#options;
     const feed = this.#feed;
     return new OwnRoutes({
       clock,
       log,
       audit: this.#audit,
+      chain,
       config: () => this.#config,
       draining: () => this.#draining,
       registry: this.#registry,

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { describe, test } from "node:test";
-import type { ReserveAsk } from "../../decide/overflow/ledger-book.ts";
+import type { Approval, ReserveAsk } from "../../decide/overflow/ledger-book.ts";
+import { Secret } from "../../kernel/secret.ts";
+import { Signer } from "../../kernel/signer.ts";
 import type { DocStore } from "./doc-store.ts";
 import { Ledger, type LedgerMemory } from "./ledger.ts";
 
@@ -27,8 +29,26 @@ export function aMemory(): LedgerMemory {
   return { read: () => known, write: (epoch) => void (known = epoch) };
 }
 
-export const aLedger = async (under: DocsUnderTest, memory = aMemory()): Promise<Ledger> =>
-  new Ledger({ store: await under.open(), memory, newEpoch: randomUUID });
+const SECRET = new Secret("a-secret-of-the-test-0123456789abcdef");
+export const aLedger = async (under: DocsUnderTest, memory = aMemory(), secret = SECRET): Promise<Ledger> =>
+  new Ledger({
+    store: await under.open(),
+    memory,
+    newEpoch: randomUUID,
+    signer: () => Promise.resolve(new Signer([secret])),
+  });
+const THING = { hash: "h", provider: "http https://cloud" };
+const GIVEN = { ...THING, tier: "t", subject: "j", maxMicros: 1_000_000, currency: "EUR", by: "boss" };
+
+type Signed = Approval & { readonly signature: { readonly key: string; readonly mac: string } };
+const EDITS: readonly ((signed: Signed) => object)[] = [
+  ({ signature: _none, ...approval }) => approval,
+  (signed) => ({ ...signed, maxMicros: 2_000_000 }),
+  (signed) => ({ ...signed, expiresAt: signed.expiresAt + 1 }),
+  (signed) => ({ ...signed, by: "another" }),
+  (signed) => ({ ...signed, signature: { ...signed.signature, mac: "0".repeat(64) } }),
+  (signed) => ({ ...signed, signature: "none" }),
+];
 
 /** The same assertions for every place that the ledger may lie in. `shared`: several gateways at once. */
 export function ledgerSuite(name: string, shared: boolean, fresh: () => Promise<DocsUnderTest>): void {
@@ -39,7 +59,7 @@ export function ledgerSuite(name: string, shared: boolean, fresh: () => Promise<
 }
 
 function raceSuite(shared: boolean, fresh: () => Promise<DocsUnderTest>): void {
-  test("1,000 jobs race for a budget of 100: exactly 100 may call, whoever asks [80.O1]", async () => {
+  test("1,000 jobs race for a budget of 100: exactly 100 may call, whoever asks [80.O1 80.C30 80.I5 80.D39]", async () => {
     const under = await fresh();
     const ledgers = [await aLedger(under)];
     if (shared) ledgers.push(await aLedger(under), await aLedger(under));
@@ -83,7 +103,8 @@ function keepingSuite(fresh: () => Promise<DocsUnderTest>): void {
     const onSettled: NonNullable<ConstructorParameters<typeof Ledger>[0]["onSettled"]> = ({ payer, chargedMicros }) =>
       void told.push([payer, chargedMicros]);
     const memory = aMemory();
-    const first = new Ledger({ store: await under.open(), memory, newEpoch: randomUUID, onSettled });
+    const signer = (): Promise<Signer> => Promise.resolve(new Signer([SECRET]));
+    const first = new Ledger({ store: await under.open(), memory, newEpoch: randomUUID, onSettled, signer });
     const payer = { keyId: "k", model: "m", upstream: "u" };
     const [paid, free] = [anAsk("paid", { payer }), anAsk("free", { payer })];
     for (const ask of [paid, free]) {
@@ -94,13 +115,13 @@ function keepingSuite(fresh: () => Promise<DocsUnderTest>): void {
     await first.settle(paid, 600_000);
     await first.giveBack(free, "nothing was charged");
     await first.close();
-    const second = new Ledger({ store: await under.open(), memory, newEpoch: randomUUID, onSettled });
+    const second = new Ledger({ store: await under.open(), memory, newEpoch: randomUUID, onSettled, signer });
     await second.settle(paid, 600_000);
     await second.close();
     assert.deepEqual(told, [[payer, 600_000]]);
   });
 
-  test("what was spent and held, approvals and the switch are there after a restart [80.O2 80.O7]", async () => {
+  test("what was spent and held, approvals and the switch are there after a restart [80.O2 80.O7 80.C32]", async () => {
     const under = await fresh();
     const first = await aLedger(under);
     const [paid, held] = [anAsk("paid"), anAsk("held")];
@@ -110,8 +131,7 @@ function keepingSuite(fresh: () => Promise<DocsUnderTest>): void {
     await first.reserve(held);
     await first.begin(held);
     await first.outcomeUnknown(held, "the answer was lost");
-    const given = { tier: "t", subject: "j", hash: "h", maxMicros: 5, currency: "EUR", by: "boss" };
-    assert.equal((await first.approve(given, 60_000))?.state, "open");
+    assert.equal((await first.approve(GIVEN, 60_000))?.state, "open");
     await first.setSwitch({ by: "boss", why: "looks odd" });
     await first.close();
     const second = await aLedger(under);
@@ -164,18 +184,73 @@ function keepingSuite(fresh: () => Promise<DocsUnderTest>): void {
 
   test("an approval is one for a job and tier: used it stays used, revoked it counts no more [80.O3]", async () => {
     const ledger = await aLedger(await fresh());
-    const given = { tier: "t", subject: "j", hash: "h", maxMicros: 1_000_000, currency: "EUR", by: "boss" };
-    const asked = anAsk("j", { approval: { hash: "h", requester: "c", twoPerson: true } });
+    const given = GIVEN;
+    const asked = anAsk("j", { approval: { ...THING, requester: "c", twoPerson: true } });
     assert.equal((await ledger.reserve(asked)).kind, "refused");
     await ledger.approve(given, 60_000);
     assert.equal((await ledger.revoke("t", "j"))?.state, "revoked");
     assert.equal((await ledger.reserve(asked)).kind, "refused");
     await ledger.approve(given, 60_000);
     assert.equal((await ledger.reserve(asked)).kind, "done");
-    assert.equal((await ledger.begin(asked)).kind, "done");
+    assert.equal((await ledger.begin(asked, THING)).kind, "done");
     assert.equal(await ledger.approve(given, 60_000), null);
     assert.equal(await ledger.revoke("t", "j"), null);
     await ledger.close();
+  });
+
+  test("an approval that was made or changed in the store itself is none: forged, dearer, later, used once more [80.C31 80.O3]", async () => {
+    const asked = anAsk("j", { approval: { ...THING, requester: "c", twoPerson: true } });
+    for (const edit of EDITS) {
+      const under = await fresh();
+      const store = await under.open();
+      const ledger = await aLedger(under);
+      await ledger.approve(GIVEN, 60_000);
+      const name = "approval/t/j";
+      const [doc = null] = (await store.load([name])).docs;
+      const text = JSON.stringify(edit(JSON.parse(doc ?? "") as Signed));
+      assert.equal(await store.commit({ from: [[name, doc]], writes: [{ name, text, open: true }] }), "done");
+      const refused = await ledger.reserve(asked);
+      assert.equal(refused.kind === "refused" && refused.lack, "approval_forged", text);
+      assert.deepEqual(
+        (await ledger.approvals()).map(({ state }) => state),
+        ["forged"],
+      );
+      // Who may approve does so over it.
+      assert.equal((await ledger.approve(GIVEN, 60_000))?.state, "open");
+      assert.equal((await ledger.reserve(asked)).kind, "done");
+      await ledger.close();
+      await store.close();
+    }
+  });
+
+  test("a used approval that is written back as it was before serves no second call of a job that was charged [80.C31 80.O3]", async () => {
+    const under = await fresh();
+    const store = await under.open();
+    const ledger = await aLedger(under);
+    const asked = anAsk("j", { approval: { ...THING, requester: "c", twoPerson: true } });
+    await ledger.approve(GIVEN, 60_000);
+    const name = "approval/t/j";
+    const [before = null] = (await store.load([name])).docs;
+    await ledger.reserve(asked);
+    await ledger.begin(asked, THING);
+    await ledger.settle(asked, 1);
+    const [used = null] = (await store.load([name])).docs;
+    await store.commit({ from: [[name, used]], writes: [{ name, text: before ?? "", open: true }] });
+    const refused = await ledger.reserve(asked);
+    assert.equal(refused.kind === "refused" && refused.lack, "already_charged");
+    await ledger.close();
+    await store.close();
+  });
+
+  test("a gateway with another signing secret takes no approval of the others for true [80.C31]", async () => {
+    const under = await fresh();
+    const first = await aLedger(under);
+    await first.approve(GIVEN, 60_000);
+    await first.close();
+    const other = await aLedger(under, aMemory(), new Secret("another-secret-0123456789abcdef0123456789"));
+    const refused = await other.reserve(anAsk("j", { approval: { ...THING, requester: "c", twoPerson: true } }));
+    assert.equal(refused.kind === "refused" && refused.lack, "approval_forged");
+    await other.close();
   });
 
   test("a ledger that was emptied, or is another one, spends nothing until an operator accepts it [80.O6]", async () => {

@@ -4,6 +4,7 @@ import {
   stepLedger,
   type Account,
   type Approval,
+  type ApprovedThing,
   type LedgerEvent,
   type LedgerView,
   type Reservation,
@@ -12,6 +13,8 @@ import {
   type Sums,
 } from "../../decide/overflow/ledger-book.ts";
 import { messageOf, YardmasterError } from "../../kernel/errors.ts";
+import type { Signer } from "../../kernel/signer.ts";
+import { readApproval, writeApproval } from "./signed-approval.ts";
 import type { Doc, DocCommit, DocStore, DocWrite } from "./doc-store.ts";
 
 /** What names a reservation and all that is looked at with it. */
@@ -48,6 +51,8 @@ export interface LedgerDeps {
   readonly newEpoch: () => string;
   /** A reservation was settled, by this step and no other. */
   readonly onSettled?: (reservation: Reservation) => void;
+  /** What approvals are signed with; asked for only where there is one. */
+  readonly signer: () => Promise<Signer>;
 }
 
 /** How often a step is tried over what another gateway has written meanwhile. */
@@ -64,6 +69,7 @@ const NO_SUMS: Sums = { spent: 0, reserved: 0 };
  *   B1. A store that can't be used, or that is not the one that this gateway knew, refuses every reservation and every beginning.
  *   B2. The steps of one gateway go one after the other, so that they only ever meet those of others.
  *   B3. The switch is read in the very step that a call begins by.
+ *   B4. An approval is written signed, and one whose signature is wrong is none.
  */
 export class Ledger {
   readonly #deps: LedgerDeps;
@@ -94,8 +100,8 @@ export class Ledger {
   }
 
   /** Done: the call may be made, once. */
-  begin(name: ReservationName): Promise<LedgerOutcome> {
-    return this.#step(name, { kind: "begin" });
+  begin(name: ReservationName, approval: ApprovedThing | null = null): Promise<LedgerOutcome> {
+    return this.#step(name, { kind: "begin", approval });
   }
 
   settle(name: ReservationName, chargedMicros: number | null): Promise<LedgerOutcome> {
@@ -120,7 +126,10 @@ export class Ledger {
   }
 
   approvals(): Promise<readonly Approval[]> {
-    return this.#orAway(async () => (await this.#deps.store.open("approval")).map(([, text]) => parse<Approval>(text)));
+    return this.#orAway(async () => {
+      const texts = await this.#deps.store.open("approval");
+      return Promise.all(texts.map(([, text]) => this.#readApproval(text)));
+    });
   }
 
   /** One for each job and tier; a new one takes the place of one that was not used. Null: it is in use, or was used. */
@@ -129,7 +138,7 @@ export class Ledger {
     ttlMs: number,
   ): Promise<Approval | null> {
     const name = approvalName(asked.tier, asked.subject);
-    return this.#change<Approval>(name, (known, now) => {
+    return this.#changeApproval(name, (known, now) => {
       if (known?.state === "held" || known?.state === "used") return null;
       return { ...asked, at: now, expiresAt: now + ttlMs, state: "open", reservation: null };
     });
@@ -137,7 +146,7 @@ export class Ledger {
 
   /** Null: there is none, or it was used. One that is held counts no more when its call is to begin. */
   revoke(tier: string, subject: string): Promise<Approval | null> {
-    return this.#change<Approval>(approvalName(tier, subject), (known) =>
+    return this.#changeApproval(approvalName(tier, subject), (known) =>
       known === null || known.state === "used" ? null : { ...known, state: "revoked" },
     );
   }
@@ -209,7 +218,7 @@ export class Ledger {
     await this.#inTurn(async () => {
       const { docs, now } = await this.#deps.store.load([name]);
       const doc = docs[0] ?? null;
-      const known = parseOrNull<Approval>(doc);
+      const known = doc === null ? null : await this.#readApproval(doc);
       if (doc === null || known?.state !== "open" || known.expiresAt > now) return;
       await this.#deps.store.commit({ from: [[name, doc]], writes: [{ name, text: doc, open: false }] });
     });
@@ -223,7 +232,8 @@ export class Ledger {
           const step = stepLedger(view, event, now);
           if (step.kind === "refused") return { ...step, why: "" };
           if (step.kind === "same") return { kind: "done", view };
-          const outcome = await this.#deps.store.commit({ from, writes: writesOf(view, step.view, name) });
+          const writes = await this.#writesOf(view, step.view, name);
+          const outcome = await this.#deps.store.commit({ from, writes });
           if (outcome === "done") {
             if (event.kind === "settle" && step.view.reservation !== null)
               this.#deps.onSettled?.(step.view.reservation);
@@ -249,7 +259,7 @@ export class Ledger {
       spend: switchOf(spend),
       account: parseOrNull(account),
       reservation: parseOrNull(reservation),
-      approval: parseOrNull(approval),
+      approval: typeof approval === "string" ? await this.#readApproval(approval) : null,
     };
     return { view, now, from: names.map((each, index) => [each, docs[index + 1] ?? null] as const) };
   }
@@ -271,21 +281,55 @@ export class Ledger {
     return docs[0] ?? epoch;
   }
 
+  #changeApproval(
+    name: string,
+    next: (known: Approval | null, now: number) => Approval | null,
+  ): Promise<Approval | null> {
+    return this.#change(name, next, {
+      read: (doc) => this.#readApproval(doc),
+      write: async (approval) => writeApproval(approval, await this.#deps.signer()),
+    });
+  }
+
+  async #readApproval(doc: string): Promise<Approval> {
+    return readApproval(doc, await this.#deps.signer());
+  }
+
   /** Null: it stays as it is. Waits for no step of others: the switch must not stand in a queue. */
-  #change<T extends object>(name: string, next: (known: T | null, now: number) => T | null): Promise<T | null> {
+  #change<T extends object>(
+    name: string,
+    next: (known: T | null, now: number) => T | null,
+    form: Form<T> = PLAIN,
+  ): Promise<T | null> {
     return this.#orAway(async () => {
       for (let tries = 1; tries <= TRIES_MAX; tries += 1) {
         const { docs, now } = await this.#deps.store.load([name]);
         const doc = docs[0] ?? null;
-        const value = next(parseOrNull<T>(doc), now);
+        const value = next(doc === null ? null : await form.read(doc), now);
         if (value === null) return null;
-        const writes = [{ name, text: JSON.stringify(value), open: true }];
+        const writes = [{ name, text: await form.write(value), open: true }];
         const outcome = await this.#deps.store.commit({ from: [[name, doc]], writes });
         if (outcome === "done") return value;
         if (outcome === "full") throw new Error("as many are open as may be");
       }
       throw new Error("other gateways write to it without a pause");
     });
+  }
+
+  async #writesOf(before: LedgerView, after: LedgerView, name: ReservationName): Promise<DocWrite[]> {
+    const [, account = "", reservation = "", approval = ""] = namesOf(name);
+    const writes: DocWrite[] = [];
+    if (after.account !== before.account)
+      writes.push({ name: account, text: JSON.stringify(after.account), open: true });
+    if (after.reservation !== null && after.reservation !== before.reservation) {
+      const open = STAYS_OPEN.has(after.reservation.state);
+      writes.push({ name: reservation, text: JSON.stringify(after.reservation), open });
+    }
+    if (after.approval !== null && after.approval !== before.approval) {
+      const text = writeApproval(after.approval, await this.#deps.signer());
+      writes.push({ name: approval, text, open: after.approval.state !== "used" });
+    }
+    return writes;
   }
 
   async #orAway<T>(act: () => Promise<T>): Promise<T> {
@@ -324,21 +368,16 @@ const namesOf = ({ id, tier, subject }: ReservationName): readonly string[] => [
   approvalName(tier, subject),
 ];
 
+/** How a document is read and written. */
+interface Form<T> {
+  readonly read: (doc: string) => T | Promise<T>;
+  readonly write: (value: T) => string | Promise<string>;
+}
+
 const parse = <T>(text: string): T => JSON.parse(text) as T;
 const parseOrNull = <T>(doc: Doc | undefined): T | null => (typeof doc === "string" ? parse<T>(doc) : null);
+const PLAIN = { read: parse as (doc: string) => never, write: (value: object): string => JSON.stringify(value) };
 const switchOf = (doc: Doc | undefined): SpendSwitch => parseOrNull<SpendSwitch>(doc) ?? NO_SWITCH;
 
 const STAYS_OPEN: ReadonlySet<string> = new Set(["reserved", "begun", "unknown"]);
 
-function writesOf(before: LedgerView, after: LedgerView, name: ReservationName): DocWrite[] {
-  const [, account = "", reservation = "", approval = ""] = namesOf(name);
-  const writes: DocWrite[] = [];
-  if (after.account !== before.account) writes.push({ name: account, text: JSON.stringify(after.account), open: true });
-  if (after.reservation !== null && after.reservation !== before.reservation) {
-    const open = STAYS_OPEN.has(after.reservation.state);
-    writes.push({ name: reservation, text: JSON.stringify(after.reservation), open });
-  }
-  if (after.approval !== null && after.approval !== before.approval)
-    writes.push({ name: approval, text: JSON.stringify(after.approval), open: after.approval.state !== "used" });
-  return writes;
-}

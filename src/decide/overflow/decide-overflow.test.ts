@@ -34,7 +34,7 @@ const aTier = (change: Partial<TierView> = {}): TierView => ({
   controlAway: false,
   ...change,
 });
-const UP = { unreachable: null };
+const UP = { unreachable: null, brake: null };
 
 test("a free card keeps its work, whatever else is there [50.V3]", () => {
   const view = judgeCard([reading("not_busy"), reading("broken")], UP, "overflow");
@@ -53,7 +53,7 @@ test("a queue that is long is reason to go elsewhere, and none to keep the card 
 });
 
 test("an upstream that can't be reached goes elsewhere where that is wanted, and says so where it is not [50.V3]", () => {
-  const away = { unreachable: "no endpoint answers" };
+  const away = { unreachable: "no endpoint answers", brake: null };
   assert.deepEqual(judgeCard([], away, "overflow").wanted, true);
   assert.deepEqual(judgeCard([], away, "stay"), {
     card: "unreachable",
@@ -61,6 +61,16 @@ test("an upstream that can't be reached goes elsewhere where that is wanted, and
     cardBusy: false,
     wanted: false,
   });
+});
+
+test("with most of the fleet bad or unknown nothing goes anywhere, and the reason is told [80.A14 50.V3]", () => {
+  const brake = "3 of 4 hosts are bad or unknown";
+  const away = judgeCard([], { unreachable: "no endpoint answers", brake }, "overflow");
+  assert.deepEqual([away.card, away.wanted], ["unreachable", false]);
+  assert.match(away.why, /no endpoint answers; nothing goes elsewhere: 3 of 4 hosts/);
+  const loaded = judgeCard([reading("busy")], { unreachable: null, brake }, "overflow");
+  assert.deepEqual([loaded.card, loaded.wanted, loaded.cardBusy], ["loaded", false, true]);
+  assert.equal(judgeCard([reading("not_busy")], { unreachable: null, brake }, "overflow").why, "");
 });
 
 test("signals that are all broken send nothing anywhere [50.V2]", () => {

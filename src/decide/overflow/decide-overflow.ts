@@ -10,6 +10,7 @@ export type Lack =
   | "unpriced"
   | "over_max_price"
   | "in_flight"
+  | "has_parts"
   | "control_away"
   | "ledger_away"
   | "audit_away"
@@ -23,6 +24,8 @@ export type Lack =
   | "approval_revoked"
   | "approval_used"
   | "approval_for_other_content"
+  | "approval_for_other_provider"
+  | "approval_forged"
   | "approval_below_price"
   | "approved_by_requester"
   | "underway"
@@ -54,6 +57,8 @@ export interface TierVerdict {
 export interface LocalView {
   /** Why no endpoint can take work; null: one can. */
   readonly unreachable: string | null;
+  /** Why nothing goes anywhere now, whatever the card says; null: nothing stands in its way. */
+  readonly brake: string | null;
 }
 
 export type CardState = "free" | "loaded" | "unreachable";
@@ -68,8 +73,19 @@ export interface OverflowView {
   readonly wanted: boolean;
 }
 
-/** Any busy signal is enough. A broken one says nothing, and neither does one whose page is not reachable: that is of the signal, not of the card. */
+/** A brake keeps all work here, and its reason is told behind the card's own. */
 export function judgeCard(
+  readings: readonly SignalReading[],
+  local: LocalView,
+  onUnreachable: OverflowRules["onUnreachable"],
+): OverflowView {
+  const view = judgeReadings(readings, local, onUnreachable);
+  if (local.brake === null || !view.wanted) return view;
+  return { ...view, wanted: false, why: `${view.why}; nothing goes elsewhere: ${local.brake}` };
+}
+
+/** Any busy signal is enough. A broken one says nothing, and neither does one whose page is not reachable: that is of the signal, not of the card. */
+function judgeReadings(
   readings: readonly SignalReading[],
   local: LocalView,
   onUnreachable: OverflowRules["onUnreachable"],

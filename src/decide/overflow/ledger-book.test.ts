@@ -30,6 +30,7 @@ const approval = (change: Partial<Approval> = {}): Approval => ({
   tier: "t",
   subject: "job",
   hash: "h",
+  provider: "http https://cloud",
   maxMicros: 50,
   currency: "EUR",
   by: "boss",
@@ -39,7 +40,9 @@ const approval = (change: Partial<Approval> = {}): Approval => ({
   reservation: null,
   ...change,
 });
-const needs = { hash: "h", requester: "client", twoPerson: true };
+const THING = { hash: "h", provider: "http https://cloud" };
+const needs = { ...THING, requester: "client", twoPerson: true };
+const BEGIN: LedgerEvent = { kind: "begin", approval: THING };
 
 function after(view: LedgerView, event: LedgerEvent, now = NOW): LedgerView {
   const step = stepLedger(view, event, now);
@@ -55,13 +58,13 @@ const sumsOf = (view: LedgerView): unknown => {
   return [view.account?.days[day], view.account?.months[month]];
 };
 
-test("what is reserved counts at once, what was charged takes its place, and a charge is final [50.V4 80.O1]", () => {
+test("what is reserved counts at once, what was charged takes its place, and a charge is final [50.V4 80.O1 80.C30]", () => {
   const reserved = after(EMPTY, ask());
   assert.deepEqual(sumsOf(reserved), [
     { spent: 0, reserved: 40 },
     { spent: 0, reserved: 40 },
   ]);
-  const settled = after(after(reserved, { kind: "begin" }), { kind: "settle", chargedMicros: 30 });
+  const settled = after(after(reserved, BEGIN), { kind: "settle", chargedMicros: 30 });
   assert.deepEqual(sumsOf(settled), [
     { spent: 30, reserved: 0 },
     { spent: 30, reserved: 0 },
@@ -72,7 +75,7 @@ test("what is reserved counts at once, what was charged takes its place, and a c
 });
 
 test("a day and a month that are full refuse by name, and the next day has room again [50.V4]", () => {
-  const full = { ...after(after(EMPTY, ask({ micros: 80 })), { kind: "begin" }), reservation: null };
+  const full = { ...after(after(EMPTY, ask({ micros: 80 })), BEGIN), reservation: null };
   assert.equal(lackOf(full, ask({ micros: 21 })), "budget_day");
   assert.equal(lackOf(full, ask({ micros: 20 })), "moved");
   const tomorrow = NOW + 86_400_000;
@@ -80,44 +83,44 @@ test("a day and a month that are full refuse by name, and the next day has room 
   assert.equal(lackOf(second, ask({ micros: 21 }), tomorrow + 86_400_000), "budget_month");
 });
 
-test("an outcome that nobody knows keeps the money held until it is settled or given back [80.O2]", () => {
-  const begun = after(after(EMPTY, ask()), { kind: "begin" });
+test("an outcome that nobody knows keeps the money held until it is settled or given back [80.O2 80.C32]", () => {
+  const begun = after(after(EMPTY, ask()), BEGIN);
   const unknown = after(begun, { kind: "unknown", why: "the answer was lost" });
   assert.deepEqual(sumsOf(unknown), sumsOf(begun));
   assert.equal(lackOf(unknown, ask()), "underway");
-  assert.equal(lackOf(unknown, { kind: "begin" }), "underway");
+  assert.equal(lackOf(unknown, BEGIN), "underway");
   assert.equal(lackOf(unknown, { kind: "void", why: "", expired: true }, NOW + 1e12), "same");
   assert.equal(after(unknown, { kind: "settle", chargedMicros: 7 }).reservation?.chargedMicros, 7);
 });
 
 test("a reservation that did not begin runs out, and one that ran out or was given back does not begin [80.O2]", () => {
   const reserved = after(EMPTY, ask());
-  assert.equal(lackOf(reserved, { kind: "begin" }, NOW + 60_000), "reservation_over");
+  assert.equal(lackOf(reserved, BEGIN, NOW + 60_000), "reservation_over");
   assert.equal(lackOf(reserved, { kind: "void", why: "", expired: true }, NOW + 59_999), "same");
   const over = after(reserved, { kind: "void", why: "", expired: true }, NOW + 60_000);
   assert.deepEqual(sumsOf(over), [
     { spent: 0, reserved: 0 },
     { spent: 0, reserved: 0 },
   ]);
-  assert.equal(lackOf(over, { kind: "begin" }), "reservation_over");
+  assert.equal(lackOf(over, BEGIN), "reservation_over");
   assert.equal(lackOf(over, ask()), "moved");
 });
 
 test("a call begins once [80.O2]", () => {
-  const begun = after(after(EMPTY, ask()), { kind: "begin" });
-  assert.equal(lackOf(begun, { kind: "begin" }), "underway");
+  const begun = after(after(EMPTY, ask()), BEGIN);
+  assert.equal(lackOf(begun, BEGIN), "underway");
   assert.equal(lackOf(begun, ask()), "underway");
 });
 
 test("a charge above what was reserved is booked, and stops the account until an operator has looked [80.O5]", () => {
-  const over = after(after(after(EMPTY, ask()), { kind: "begin" }), { kind: "settle", chargedMicros: 41 });
+  const over = after(after(after(EMPTY, ask()), BEGIN), { kind: "settle", chargedMicros: 41 });
   assert.match(over.account?.halted?.why ?? "", /price has changed/);
   assert.equal(lackOf({ ...over, reservation: null }, ask({ micros: 1 })), "halted");
 });
 
 for (const told of [null, Number.NaN, -1, 1.5, Number.POSITIVE_INFINITY])
   test(`a charge that can't be read (${String(told)}) is taken at what was reserved [80.O5]`, () => {
-    const settled = after(after(after(EMPTY, ask()), { kind: "begin" }), { kind: "settle", chargedMicros: told });
+    const settled = after(after(after(EMPTY, ask()), BEGIN), { kind: "settle", chargedMicros: told });
     assert.deepEqual([settled.reservation?.chargedMicros, settled.account?.halted], [40, null]);
   });
 
@@ -127,7 +130,7 @@ for (const micros of [Number.NaN, -1, 0.5, Number.POSITIVE_INFINITY])
 test("the switch stops what would be reserved and what would begin [80.O7]", () => {
   const stopped = { stopped: { by: "boss", at: NOW, why: "" } };
   assert.equal(lackOf({ ...EMPTY, spend: stopped }, ask()), "stopped");
-  assert.equal(lackOf({ ...after(EMPTY, ask()), spend: stopped }, { kind: "begin" }), "stopped");
+  assert.equal(lackOf({ ...after(EMPTY, ask()), spend: stopped }, BEGIN), "stopped");
 });
 
 const approvals: readonly [name: string, given: Approval | null, lack: string][] = [
@@ -137,15 +140,35 @@ const approvals: readonly [name: string, given: Approval | null, lack: string][]
   ["expired", approval({ expiresAt: NOW }), "approval_expired"],
   ["revoked", approval({ state: "revoked" }), "approval_revoked"],
   ["of other content", approval({ hash: "x" }), "approval_for_other_content"],
+  ["of another provider", approval({ provider: "kling https://cloud" }), "approval_for_other_provider"],
+  ["forged", approval({ state: "forged" }), "approval_forged"],
   ["used before", approval({ state: "used", reservation: "t:job" }), "approval_used"],
   ["below the price", approval({ maxMicros: 39 }), "approval_below_price"],
   ["in another currency", approval({ currency: "USD" }), "approval_below_price"],
   ["by who asked", approval({ by: "client" }), "approved_by_requester"],
 ];
 for (const [name, given, lack] of approvals)
-  test(`no money without a live approval of its own: ${name} [80.O3]`, () => {
+  test(`no money without a live approval of its own: ${name} [80.O3 80.C31]`, () => {
     assert.equal(lackOf({ ...EMPTY, approval: given }, ask({ approval: needs })), lack);
   });
+
+for (const [name, given, lack] of approvals.filter(([name]) => name !== "by who asked"))
+  test(`an approval is looked at again when the call begins: ${name} [80.C31 80.O3]`, () => {
+    const reserved = after({ ...EMPTY, approval: approval() }, ask({ approval: needs }));
+    const { state } = given ?? { state: "held" };
+    const now = given === null ? null : { ...given, reservation: "t:job", state: state === "open" ? "held" : state };
+    const found = lackOf({ ...reserved, approval: now as Approval | null }, BEGIN);
+    // The store finds it under the names of the job and the tier, so it is of those.
+    assert.equal(found, lack === "no_job_approval" && given !== null ? "moved" : lack);
+  });
+
+test("a call whose approval was for something else than what is about to be sent does not begin [80.C31]", () => {
+  const reserved = after({ ...EMPTY, approval: approval() }, ask({ approval: needs }));
+  const begin = (thing: typeof THING | null): LedgerEvent => ({ kind: "begin", approval: thing });
+  assert.equal(lackOf(reserved, begin({ ...THING, hash: "x" })), "approval_for_other_content");
+  assert.equal(lackOf(reserved, begin({ ...THING, provider: "x" })), "approval_for_other_provider");
+  assert.equal(lackOf(reserved, begin(null)), "no_job_approval");
+});
 
 test("an approval serves one call, is given back by one that never began, and counts no more once revoked [80.O3]", () => {
   const held = after({ ...EMPTY, approval: approval() }, ask({ approval: needs }));
@@ -153,11 +176,11 @@ test("an approval serves one call, is given back by one that never began, and co
   const back = after(held, { kind: "void", why: "", expired: false });
   assert.equal(back.approval?.state, "open");
   assert.equal(
-    lackOf({ ...held, approval: approval({ state: "revoked", reservation: "t:job" }) }, { kind: "begin" }),
+    lackOf({ ...held, approval: approval({ state: "revoked", reservation: "t:job" }) }, BEGIN),
     "approval_revoked",
   );
-  assert.equal(lackOf(held, { kind: "begin" }, NOW + 59_999), "moved");
-  const begun = after(held, { kind: "begin" });
+  assert.equal(lackOf(held, BEGIN, NOW + 59_999), "moved");
+  const begun = after(held, BEGIN);
   assert.equal(begun.approval?.state, "used");
   assert.equal(after(begun, { kind: "void", why: "refused", expired: false }).approval?.state, "used");
 });
@@ -186,7 +209,7 @@ const step = fc.record({
   micros: fc.nat(60),
 });
 
-test("after any interleaving: never above a cap, no begin unpaid for or unapproved, sums are those of the reservations [80.O1 80.O2 80.O3]", () => {
+test("after any interleaving: never above a cap, no begin unpaid for or unapproved, sums are those of the reservations [80.O1 80.O2 80.O3 80.C30 80.I5]", () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 120 }), (steps) => {
       const book: Book = { account: null, reservations: new Map(), approvals: new Map(), stopped: false };
@@ -249,7 +272,7 @@ function eventOf(what: string, subject: string, micros: number): LedgerEvent {
     case "reserve":
       return ask({ id: `t:${subject}`, subject, micros, approval: needs, ttlMs: 3_600_000 });
     case "begin":
-      return { kind: "begin" };
+      return BEGIN;
     case "settle":
       return { kind: "settle", chargedMicros: micros };
     case "unknown":

@@ -17,7 +17,8 @@ import type { Lack } from "./decide-overflow.ts";
  *   L3. What began is given back or settled by its outcome alone; an outcome that nobody knows keeps the money held.
  *   L4. A reservation that did not begin runs out by itself.
  *   L5. A charged reservation is final: its id never reserves again.
- *   L6. An approval serves one reservation. One that never began gives it back.
+ *   L6. An approval serves one reservation, for one content, provider and price. One that never began gives it back. All of it is looked at again
+ *       when the call begins.
  */
 export interface Account {
   readonly tier: string;
@@ -67,12 +68,15 @@ export interface Approval {
   readonly subject: string;
   /** Of the content that was approved. */
   readonly hash: string;
+  /** Who was to be asked. */
+  readonly provider: string;
   readonly maxMicros: number;
   readonly currency: string;
   readonly by: string;
   readonly at: number;
   readonly expiresAt: number;
-  readonly state: "open" | "held" | "used" | "revoked";
+  /** "forged": what is stored is not what was signed. */
+  readonly state: "open" | "held" | "used" | "revoked" | "forged";
   readonly reservation: string | null;
 }
 
@@ -88,6 +92,12 @@ export interface LedgerView {
   readonly approval: Approval | null;
 }
 
+/** What an approval has to be for. */
+export interface ApprovedThing {
+  readonly hash: string;
+  readonly provider: string;
+}
+
 export interface ReserveAsk {
   /** The same for each attempt at one thing. */
   readonly id: string;
@@ -97,15 +107,15 @@ export interface ReserveAsk {
   readonly currency: string;
   readonly budget: TierBudget;
   /** Null: the tier's own approval is enough. */
-  readonly approval: { readonly hash: string; readonly requester: string; readonly twoPerson: boolean } | null;
+  readonly approval: (ApprovedThing & { readonly requester: string; readonly twoPerson: boolean }) | null;
   readonly ttlMs: number;
   readonly payer?: Payer;
 }
 
 export type LedgerEvent =
   | ({ readonly kind: "reserve" } & ReserveAsk)
-  /** The call is made next. */
-  | { readonly kind: "begin" }
+  /** The call is made next. `approval`: what is about to be sent, where an approval was asked for. */
+  | { readonly kind: "begin"; readonly approval: ApprovedThing | null }
   | { readonly kind: "settle"; readonly chargedMicros: number | null }
   /** It is known that nothing is charged. `expired`: only if its time is over. */
   | { readonly kind: "void"; readonly why: string; readonly expired: boolean }
@@ -128,7 +138,7 @@ export function stepLedger(view: LedgerView, event: LedgerEvent, now: number): L
     case "reserve":
       return reserve(view, event, now);
     case "begin":
-      return begin(view, now);
+      return begin(view, event.approval, now);
     case "settle":
       return settle(view, event.chargedMicros, now);
     case "void":
@@ -196,19 +206,30 @@ function reserve(before: LedgerView, ask: ReserveAsk, now: number): LedgerStep {
 function judgeApproval(
   approval: Approval | null,
   ask: ReserveAsk,
-  { hash, requester, twoPerson }: NonNullable<ReserveAsk["approval"]>,
+  { requester, twoPerson, ...thing }: NonNullable<ReserveAsk["approval"]>,
   now: number,
 ): Lack | null {
   if (approval === null || approval.tier !== ask.tier || approval.subject !== ask.subject) return "no_job_approval";
-  if (approval.state === "revoked") return "approval_revoked";
-  if (approval.state !== "open") return "approval_used";
-  if (approval.expiresAt <= now) return "approval_expired";
-  if (approval.hash !== hash) return "approval_for_other_content";
-  if (approval.currency !== ask.currency || approval.maxMicros < ask.micros) return "approval_below_price";
-  return twoPerson && approval.by === requester ? "approved_by_requester" : null;
+  if (approval.state === "held" || approval.state === "used") return "approval_used";
+  return whyNotFor(approval, thing, ask, now) ?? (twoPerson && approval.by === requester ? "approved_by_requester" : null);
 }
 
-function begin(view: LedgerView, now: number): LedgerStep {
+/** Whether it is a true and living approval of this thing at this price, whoever holds it. */
+function whyNotFor(
+  approval: Approval,
+  { hash, provider }: ApprovedThing,
+  { micros, currency }: Pick<Reservation, "micros" | "currency">,
+  now: number,
+): Lack | null {
+  if (approval.state === "forged") return "approval_forged";
+  if (approval.state === "revoked") return "approval_revoked";
+  if (approval.expiresAt <= now) return "approval_expired";
+  if (approval.hash !== hash) return "approval_for_other_content";
+  if (approval.provider !== provider) return "approval_for_other_provider";
+  return approval.currency !== currency || approval.maxMicros < micros ? "approval_below_price" : null;
+}
+
+function begin(view: LedgerView, thing: ApprovedThing | null, now: number): LedgerStep {
   const { reservation, approval } = view;
   if (reservation === null || reservation.state === "void") return refused("reservation_over");
   if (reservation.state === "settled") return refused("already_charged");
@@ -218,9 +239,9 @@ function begin(view: LedgerView, now: number): LedgerStep {
   if (reservation.expiresAt <= now) return refused("reservation_over");
   if (reservation.approved) {
     if (approval === null || approval.reservation !== reservation.id) return refused("no_job_approval");
-    if (approval.state === "revoked") return refused("approval_revoked");
-    if (approval.state !== "held") return refused("approval_used");
-    if (approval.expiresAt <= now) return refused("approval_expired");
+    if (approval.state === "open" || approval.state === "used") return refused("approval_used");
+    const lack = thing === null ? "no_job_approval" : whyNotFor(approval, thing, reservation, now);
+    if (lack !== null) return refused(lack);
   }
   return moved(view, {
     reservation: { ...reservation, state: "begun" },

@@ -3,6 +3,7 @@ import type { Clock } from "../../kernel/clock.ts";
 import { ERRORS, YardmasterError } from "../../kernel/errors.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import type { AuditSink } from "./audit-sink.ts";
+import type { ChainedEvent } from "./chain/chained-event.ts";
 
 /**
  * Does what an administrator asks for once its record is stored, and not without it. `what` is the path with the id of what is
@@ -30,8 +31,9 @@ const eventOf = (
   what: string,
   clock: Clock,
   end: Pick<AuditEvent, "status" | "outcome" | "errorCode">,
-): AuditEvent => ({
+): ChainedEvent => ({
   ...NO_CALL,
+  chained: true,
   time: context.arrivedWall,
   requestId: context.requestId,
   keyId: context.key.id,

@@ -1,4 +1,5 @@
 import type { RequestOutcome } from "../../contract/audit-event.ts";
+import { KIND_TRAITS } from "../../contract/kind-traits.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { CallLimit } from "../../decide/calls/call-deadlines.ts";
 import { judgeStream, judgeWhole } from "../../decide/calls/judge-ending.ts";
@@ -108,8 +109,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.model = request.model;
     this.deadline = request.deadline;
     this.routing = request.routing;
-    const { kind } = upstream.settings;
-    this.mode = kind === "http" || kind === "comfyui" ? "http" : "engine";
+    this.mode = KIND_TRAITS[upstream.settings.kind].anyAnswer ? "http" : "engine";
     ({ streamEnd: this.streamEnd, answers: this.answers } = context.route);
     this.showsProgress = request.wantsStream;
     this.removeUsageEvent = injectsUsage(upstream, request);
@@ -299,6 +299,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       return;
     }
     if (decision.kind === "giveUp" && decision.why === "budget") this.#metrics.retryBudgetExhausted.inc();
+    const goOn = this.writer.committed ? null : (this.#request.goOn?.(cause) ?? null);
+    if (goOn !== null) return this.#handOver(goOn);
     if (answer !== undefined) this.#passErrorAnswer(answer.head, answer.body);
     else this.#fail(codeOfCause(cause), message, "upstream_failed", messageForClient(cause, message));
   }
@@ -451,7 +453,18 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#onEnded(outcome, empty);
   }
 
+  /** C1, but for the body and the record: they are those of whoever goes on. */
+  #handOver(goOn: () => void): void {
+    this.#phase = "over";
+    this.#clock.stop();
+    this.#context.res.onGone = null;
+    this.#hold.release(false);
+    this.#span?.end({}, "error", this.#deps.clock.wall());
+    goOn();
+  }
+
   #freeBody(): void {
+    this.#request.goOn = null;
     this.#request.memory.free(this.#attempt?.exchange?.requestTaken === true); // Tries before it are torn down.
     this.#request.chunks = [];
   }

@@ -1,3 +1,4 @@
+import { KIND_TRAITS } from "../../contract/kind-traits.ts";
 import { nextCallDeadline, type CallLimit, type CallTimes } from "../../decide/calls/call-deadlines.ts";
 import { asMono, type Clock, type MonoMs } from "../../kernel/clock.ts";
 import type { Deadline, TimerWheel } from "../../kernel/timer-wheel.ts";
@@ -57,10 +58,10 @@ export class CallClock implements CallTimes {
     this.notes = null;
   }
 
-  /** The engine says that it is at work. Where that is all that comes for hours (ComfyUI), its word is what the first byte is waited for by. */
+  /** The engine says that it is at work. Where that is all that comes for hours, its word is what the first byte is waited for by. */
   atWork(): MonoMs {
     const now = this.#clock.mono();
-    if (this.#upstream.settings.kind === "comfyui") this.atWorkAt = now;
+    if (KIND_TRAITS[this.#upstream.settings.kind].saysAtWork) this.atWorkAt = now;
     return now;
   }
 

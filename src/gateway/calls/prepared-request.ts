@@ -1,6 +1,7 @@
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { ScannedObject } from "../../decide/http/json-splice.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
+import type { RetryCause } from "../../decide/routing/retry-policy.ts";
 import type { RoutingWish } from "../upstreams/slot-seeker.ts";
 
 /** A request that was read and checked, on its way to an upstream. */
@@ -30,6 +31,11 @@ export interface PreparedRequest {
   readonly deadline: MonoMs | undefined;
   readonly wantsQueueEvents: boolean;
   readonly routing: RoutingWish;
+  /**
+   * For a call that failed before its client saw anything. Not null: somebody else goes on with the request, and is told when the call has
+   * let go of it, which ends without an answer and without a record of its own.
+   */
+  goOn: ((cause: RetryCause) => (() => void) | null) | null;
   /** Given back as soon as the body can't be needed any more. */
   readonly memory: { free(unused: boolean): void };
 }

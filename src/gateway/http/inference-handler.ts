@@ -343,6 +343,7 @@ export class InferenceHandler {
       startsOnce: context.jobSite !== undefined,
       plainAnswer: onEnded !== null,
       deadline: arriving.deadline,
+      goOn: null,
       wantsQueueEvents: asksForPlaces(context.req.rawHeaders),
       routing: {
         explain: this.#asksForChoice(context),
@@ -354,6 +355,15 @@ export class InferenceHandler {
         }),
       },
       memory,
+    };
+    if (route === null) return this.#ask(context, upstream, request, onEnded, null);
+    // What the tier fails goes on here, where that can be; the client's time has run meanwhile.
+    request.goOn = (cause) => {
+      const here = arrived.upstream;
+      if (!route.failed(cause, here.unavailable(model, false) === null)) return null;
+      const until = asMono(context.arrivedAt + here.settings.timeouts.totalMs);
+      const deadline = arriving.deadline === undefined || arriving.deadline > until ? until : arriving.deadline;
+      return () => this.#admitTo({ ...arrived, arriving: { ...arriving, deadline } }, context, onEnded, null);
     };
     this.#ask(context, upstream, request, onEnded, route);
   }
@@ -382,6 +392,13 @@ export class InferenceHandler {
       onEnded?.(outcome, empty);
     });
     this.#deps.calls.add(call);
+    const { goOn } = request;
+    if (goOn !== null)
+      request.goOn = (cause) => {
+        const next = goOn(cause);
+        if (next !== null) this.#deps.calls.delete(call);
+        return next;
+      };
     call.start();
   }
 

@@ -8,6 +8,8 @@ import { YardmasterError } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import { actAudited } from "../audit/admin-event.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
+import type { ChainStore } from "../audit/chain/audit-chain.ts";
+import { readChainPage } from "../audit/chain/chain-route.ts";
 import { parseAuditQuery, renderAuditPage } from "../audit/audit-route.ts";
 import { createKey, listKeys, revokeKey, rotateKey, type KeyAdmin, type KeyChange } from "../auth/admin-keys.ts";
 import { headerValue } from "../calls/answer-headers.ts";
@@ -31,6 +33,7 @@ export interface OwnRoutesDeps {
   readonly log: Logger;
   readonly registry: UpstreamRegistry;
   readonly audit: AuditSink;
+  readonly chain: ChainStore;
   readonly metricsRegistry: Registry;
   readonly keyAdmin: () => KeyAdmin;
   readonly usage: UsageReader;
@@ -95,6 +98,8 @@ export class OwnRoutes {
         const { type, text, headers } = await this.#deps.usage.answer(new URLSearchParams(context.query), context.key);
         return send(context, 200, type, text, headers);
       }
+      case "auditChain":
+        return sendJson(context, 200, await readChainPage(this.#deps.chain, new URLSearchParams(context.query)));
       case "keysList":
         return sendJson(context, 200, listKeys(this.#deps.keyAdmin()));
       case "keysNew":

@@ -45,6 +45,7 @@ export type Handler =
   | OverflowHandler
   | "auditQuery"
   | "usage"
+  | "auditChain"
   | "keysList"
   | "keysNew"
   | "keyRevoke"
@@ -170,6 +171,7 @@ export const ROUTES: readonly Route[] = [
   own("/admin/audit", ["GET"], "auditQuery", OPERATORS),
   // A client is shown its own.
   own("/usage", ["GET"], "usage", CLIENTS),
+  own("/admin/audit/chain", ["GET"], "auditChain", OPERATORS),
   own("/admin/keys", ["GET"], "keysList", ADMINS),
   own("/admin/keys", ["POST"], "keysNew", ADMINS),
   own("/admin/keys/*/rotate", ["POST"], "keyRotate", ADMINS),

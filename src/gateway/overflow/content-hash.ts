@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import type { JobRecord } from "../../contract/job.ts";
+import type { Tier } from "../../contract/overflow-settings.ts";
 
 /** What an approval is bound to: all that decides what a tier is asked for. 64 hex digits. */
 export function contentHash(
@@ -14,3 +15,7 @@ export function contentHash(
     .update(body ?? "")
     .digest("hex");
 }
+
+/** Who an approval lets be asked: a tier that is moved to another place by a reload needs another one. */
+export const providerName = ({ provider: { kind, baseUrl, model } }: Pick<Tier, "provider">): string =>
+  [kind, baseUrl, ...(model === null ? [] : [model])].join(" ");

@@ -1,9 +1,8 @@
-import { NO_CALL, type AuditEvent } from "../../contract/audit-event.ts";
+import { NO_CALL } from "../../contract/audit-event.ts";
+import { MICROS } from "../../contract/money.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { Clock } from "../../kernel/clock.ts";
-
-/** In one unit of a currency. */
-export const MICROS = 1_000_000;
+import type { ChainedEvent } from "../audit/chain/chained-event.ts";
 
 /** What became of money that a tier was to have. */
 export type MoneyOutcome = "money_committed" | "money_charged" | "money_freed" | "money_held" | "money_refused";
@@ -21,8 +20,9 @@ export interface MoneyWords {
 }
 
 /** One event for each decision about money. */
-export const moneyEvent = (clock: Clock, outcome: MoneyOutcome, words: MoneyWords): AuditEvent => ({
+export const moneyEvent = (clock: Clock, outcome: MoneyOutcome, words: MoneyWords): ChainedEvent => ({
   ...NO_CALL,
+  chained: true,
   time: clock.wall(),
   requestId: words.subject,
   keyId: words.keyId,

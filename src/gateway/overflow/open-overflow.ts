@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
+import { KIND_TRAITS } from "../../contract/kind-traits.ts";
 import { tierUpstream } from "../../contract/resolve-tier-upstream.ts";
 import type { OverflowStateView } from "../../contract/overflow-view.ts";
 import { isOpen, laneOf, type JobRecord } from "../../contract/job.ts";
@@ -15,6 +16,7 @@ import { servedName } from "../../decide/usage/count-call.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
+import type { Signer } from "../../kernel/signer.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
@@ -22,7 +24,7 @@ import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import { settled, wordsOf } from "./errand-claim.ts";
 import { ledgerMemory } from "./ledger-memory.ts";
 import { moneyEvent } from "./money-audit.ts";
-import { OverflowCalls } from "./overflow-calls.ts";
+import { CALL_PREFIX, OverflowCalls } from "./overflow-calls.ts";
 import { OverflowDesk } from "./overflow-desk.ts";
 import { overflowState } from "./overflow-state.ts";
 import { OverflowRoutes, type OverflowRoutesDeps } from "./overflow-routes.ts";
@@ -34,6 +36,7 @@ export interface OverflowPorts {
   readonly clock: Clock;
   readonly log: Logger;
   readonly audit: AuditSink;
+  readonly signer: () => Promise<Signer>;
   readonly client: UpstreamClient;
   readonly registry: UpstreamRegistry;
   /** One that shares nothing with other gateways. */
@@ -77,7 +80,7 @@ export class Overflow {
       ...ports,
       desk: this.desk,
       upstreamIdOf: (job) => this.#upstreamIdOf(job),
-      mayBeAtWork: (job) => this.#upstreamOf(job)?.settings.kind === "comfyui" && mayBeAtWork(job),
+      mayBeAtWork: (job) => this.#goesOnAlone(job) && mayBeAtWork(job),
       resultBytesMax: () => ports.config().jobs.resultBytesMax,
     });
     this.#tiers = ports.makeRegistry();
@@ -141,6 +144,7 @@ export class Overflow {
       memory: ledgerMemory(dataDir, store.kind),
       newEpoch: () => randomBytes(EPOCH_BYTES).toString("hex"),
       onSettled: (reservation) => this.#countPaid(reservation),
+      signer: this.#ports.signer,
     });
     this.#planSweep();
   }
@@ -156,6 +160,11 @@ export class Overflow {
   #upstreamOf(job: JobRecord): Upstream | undefined {
     const { registry } = this.#ports;
     return job.model === null ? registry.byId(job.upstream ?? "") : registry.byModel(job.model);
+  }
+
+  #goesOnAlone(job: JobRecord): boolean {
+    const kind = this.#upstreamOf(job)?.settings.kind;
+    return kind !== undefined && KIND_TRAITS[kind].outlivesItsCall;
   }
 
   #upstreamIdOf(job: JobRecord): string | null {
@@ -192,11 +201,25 @@ export class Overflow {
     }
   }
 
+  /** A chat whose gateway ended inside it. */
+  async #holdCall({ id, tier, subject, micros, currency, at }: Reservation): Promise<void> {
+    const { clock, audit } = this.#ports;
+    if (clock.wall() - at < CALL_MS_MAX) return;
+    const why = "its gateway ended inside the call";
+    const outcome = await this.#ledger?.outcomeUnknown({ id, tier, subject }, why);
+    if (outcome?.kind !== "done") return;
+    const { upstream = "" } = this.desk.policies.find(({ tiers }) => tiers.some((each) => each.id === tier)) ?? {};
+    const words = { subject, keyId: "-", class: "interactive", model: null, upstream, tier, micros, currency, why } as const;
+    audit.record(moneyEvent(clock, "money_held", words));
+  }
+
   /** A call that began for a job that has ended without whoever made it: nobody else will settle it. */
-  async #reconcile({ id, tier, subject, micros, currency }: Reservation): Promise<void> {
+  async #reconcile(reservation: Reservation): Promise<void> {
+    const { id, tier, subject, micros, currency } = reservation;
     const jobs = this.#jobs;
     const ledger = this.#ledger;
-    if (jobs === null || ledger === null || !subject.startsWith("job_")) return;
+    if (subject.startsWith(CALL_PREFIX)) return this.#holdCall(reservation);
+    if (jobs === null || ledger === null) return;
     const read = await jobs.get(subject);
     if (read === undefined || isOpen(read.job.state)) return;
     const { job } = read;
@@ -223,3 +246,5 @@ export class Overflow {
 }
 
 const ABANDONED_MS = 120_000;
+/** No call is under way for so long: its gateway has ended inside it. */
+const CALL_MS_MAX = 7_200_000;

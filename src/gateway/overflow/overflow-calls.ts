@@ -1,9 +1,11 @@
+import { randomBytes } from "node:crypto";
 import type { AuditEvent } from "../../contract/audit-event.ts";
 import type { OverflowPolicy, Tier } from "../../contract/overflow-settings.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
-import type { Ledger, ReservationName } from "../../coord/overflow/ledger.ts";
+import type { Ledger, LedgerOutcome, ReservationName } from "../../coord/overflow/ledger.ts";
 import { parseJson } from "../../decide/engines/readings.ts";
-import { costOf } from "../../decide/overflow/providers/price-quote.ts";
+import { judgeEndedCall, judgeFailedCall, type CallMoney } from "../../decide/overflow/judge-call.ts";
+import type { RetryCause } from "../../decide/routing/retry-policy.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
@@ -33,26 +35,31 @@ export interface OverflowCall {
   readonly chunks: readonly Buffer[];
 }
 
-/** Where a call goes instead. Its money is settled by the call's own record. */
+/** Begins the names of calls in the ledger; those of jobs begin otherwise. */
+export const CALL_PREFIX = "call_";
+
+/** Where a call goes instead. Its money is settled by the call's own record, or by how it failed. */
 export interface CallRoute {
   readonly upstream: Upstream;
   readonly audit: AuditSink;
   /** The call is not made after all. */
   cancel(why: string): void;
+  /** It failed before its client saw anything. True: its own upstream may be asked now, and this call is settled. */
+  failed(cause: RetryCause, canGoOn: boolean): boolean;
 }
 
 const RESERVED_MS = 60_000;
 const CHAT = "/v1/chat/completions";
-/** Answers that say something of the tier, and not of the request. */
-const TIERS_FAULT: ReadonlySet<number> = new Set([401, 402, 403, 429, 500, 502, 503, 504]);
+const CALL_ID_BYTES = 8;
 
 /**
  * People's chats whose upstream's queue is long, or which can't be reached, on their way to a tier with the same API.
  *
  * Invariants:
  *   C1. Nothing is sent to a tier before its money is reserved, its record is stored and the ledger lets the call begin.
- *   C2. Each call that began is settled once, by its one record: at what it used, at nothing where the tier refused it, and at what was
- *       reserved where nobody can say.
+ *   C2. Each call that began is settled once: at what it used, at nothing where the tier certainly took nothing, at what was reserved where it
+ *       began to answer and did not say; and its money stays held where nobody knows whether it was taken.
+ *   C3. A call that the tier failed before its client saw anything goes on at its own upstream, unless the tier may be at work on it for money.
  */
 export class OverflowCalls {
   readonly #deps: OverflowCallsDeps;
@@ -89,7 +96,7 @@ export class OverflowCalls {
   }
 
   async #offer(policy: OverflowPolicy, tier: Tier, call: OverflowCall, body: unknown): Promise<CallRoute | null> {
-    const { desk, metrics, audit, clock } = this.#deps;
+    const { desk, metrics, audit, clock, log } = this.#deps;
     const { ledger } = desk;
     const state = desk.tierState(tier.id);
     const upstream = this.#deps.upstreamOf(tier.id);
@@ -101,7 +108,9 @@ export class OverflowCalls {
     const { lacks } = desk.verdict(tier, question);
     for (const lack of lacks) metrics.refused(tier.id, lack);
     if (lacks.length > 0 || quote.kind !== "priced") return null;
-    const name: ReservationName = { id: `${tier.id}:${call.requestId}`, tier: tier.id, subject: call.requestId };
+    // A client may name its requests as it likes, two of them alike.
+    const subject = `${CALL_PREFIX}${randomBytes(CALL_ID_BYTES).toString("hex")}`;
+    const name: ReservationName = { id: `${tier.id}:${subject}`, tier: tier.id, subject };
     const { micros, currency } = quote;
     const words: MoneyWords = {
       subject: call.requestId,
@@ -121,7 +130,7 @@ export class OverflowCalls {
       state.leave();
       return null;
     }
-    return new PaidCall({ clock, audit, ledger, name, words, tier, state, metrics }, upstream);
+    return new PaidCall({ clock, log, audit, ledger, name, words, tier, state, metrics }, upstream);
   }
 
   async #begin(ledger: Ledger, tier: Tier, name: ReservationName, words: MoneyWords): Promise<boolean> {
@@ -132,7 +141,10 @@ export class OverflowCalls {
       currency: words.currency,
       budget: tier.budget,
       // A call can't wait for an approval of its own.
-      approval: tier.approval === "tier" ? null : { hash: "", requester: words.keyId, twoPerson: tier.twoPerson },
+      approval:
+        tier.approval === "tier"
+          ? null
+          : { hash: "", provider: "", requester: words.keyId, twoPerson: tier.twoPerson },
       ttlMs: RESERVED_MS,
       payer: { keyId: words.keyId, model: words.model, upstream: words.upstream },
     });
@@ -157,6 +169,7 @@ export class OverflowCalls {
 
 interface PaidCallParts {
   readonly clock: Clock;
+  readonly log: Logger;
   readonly audit: AuditSink;
   readonly ledger: Ledger;
   readonly name: ReservationName;
@@ -192,42 +205,54 @@ class PaidCall implements CallRoute {
     this.#end("abandoned", { kind: "free", why });
   }
 
-  #settle(event: AuditEvent): void {
+  failed(cause: RetryCause, canGoOn: boolean): boolean {
     const { metrics, tier } = this.#parts;
-    const refused = event.outcome === "engine_error";
-    const fault = refused ? TIERS_FAULT.has(event.status) : event.errorCode?.startsWith("UPSTREAM_") === true;
-    metrics.submitted(tier.id, event.outcome === "ok" ? "done" : refused ? "refused" : "unknown");
-    const health = fault ? "failed" : event.outcome === "ok" ? "ok" : "abandoned";
-    if (event.attempts === 0) this.#end(health, { kind: "free", why: "no call was made" });
-    else if (refused) this.#end(health, { kind: "free", why: `the tier answered ${event.status}` });
-    else this.#end(health, { kind: "charged", micros: this.#costOf(event) });
+    const { money, goesOn, tiersFault } = judgeFailedCall(cause, tier.provider.price !== null);
+    metrics.submitted(tier.id, money.kind === "unknown" ? "unknown" : tiersFault ? "unavailable" : "refused");
+    this.#end(tiersFault ? "failed" : "abandoned", money);
+    return goesOn && canGoOn;
   }
 
-  /** Null: nobody can say. */
-  #costOf({ promptTokens, completionTokens, outcome }: AuditEvent): number | null {
-    const { price } = this.#parts.tier.provider;
-    if (price === null) return 0;
-    if (outcome !== "ok" || promptTokens === null || completionTokens === null) return null;
-    if (price.unit === "call") return price.micros;
-    return costOf(price, promptTokens + completionTokens) ?? null;
+  #settle(event: AuditEvent): void {
+    if (this.#over) return;
+    const { metrics, tier } = this.#parts;
+    const { outcome, errorCode } = event;
+    const tiersFault = errorCode?.startsWith("UPSTREAM_") === true;
+    if (event.attempts > 0) metrics.submitted(tier.id, outcome === "ok" ? "done" : "unknown");
+    this.#end(
+      tiersFault ? "failed" : outcome === "ok" ? "ok" : "abandoned",
+      judgeEndedCall(event, tier.provider.price),
+    );
   }
 
-  #end(
-    health: "ok" | "failed" | "abandoned",
-    end: { readonly kind: "free"; readonly why: string } | { readonly kind: "charged"; readonly micros: number | null },
-  ): void {
+  /** C2 */
+  #end(health: "ok" | "failed" | "abandoned", money: CallMoney): void {
     if (this.#over) return;
     this.#over = true;
     const { ledger, name, state, words } = this.#parts;
     state.onSubmission(health);
     state.leave();
-    if (end.kind === "free") {
-      this.#record("money_freed", words.micros, end.why);
-      void ledger.giveBack(name, end.why);
-    } else {
-      this.#record("money_charged", end.micros ?? words.micros, "");
-      void ledger.settle(name, end.micros);
+    switch (money.kind) {
+      case "free":
+        this.#record("money_freed", words.micros, money.why);
+        return this.#told(ledger.giveBack(name, money.why));
+      case "charged":
+        this.#record("money_charged", money.micros ?? words.micros, "");
+        return this.#told(ledger.settle(name, money.micros));
+      case "unknown":
+        this.#record("money_held", words.micros, money.why);
+        return this.#told(ledger.outcomeUnknown(name, money.why));
+      default:
+        money satisfies never;
     }
+  }
+
+  /** A ledger that is away holds what it held, and an operator finds it there. */
+  #told(step: Promise<LedgerOutcome>): void {
+    const { log, name } = this.#parts;
+    void step.then((outcome) => {
+      if (outcome.kind === "refused") log.error("overflow.unsettled", { reservation: name.id, why: outcome.why });
+    });
   }
 
   #record(outcome: MoneyOutcome, micros: number, why: string): void {

@@ -3,6 +3,7 @@ import type { ProviderSettings } from "../../contract/provider-settings.ts";
 import type { Ledger } from "../../coord/overflow/ledger.ts";
 import { judgeCard, judgeTier, type OverflowView, type TierVerdict } from "../../decide/overflow/decide-overflow.ts";
 import type { SignalReading } from "../../decide/overflow/judge-signal.ts";
+import { massFailure } from "../../decide/overflow/mass-failure.ts";
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
@@ -112,7 +113,7 @@ export class OverflowDesk {
     const upstream = this.#deps.registry.byId(policy.upstream);
     const readings = await this.#readerOf(policy.upstream).read(policy, anew);
     const unreachable = upstream === undefined ? "it is not configured" : whyAway(upstream);
-    const view = judgeCard(readings, { unreachable }, policy.onUnreachable);
+    const view = judgeCard(readings, { unreachable, brake: this.#brake() }, policy.onUnreachable);
     const look = { at: this.#deps.clock.wall(), readings, view };
     this.#say(policy.upstream, look);
     this.#last.set(policy.upstream, look);
@@ -176,6 +177,23 @@ export class OverflowDesk {
   #mightTake(tier: Tier): boolean {
     const state = this.#tiers.get(tier.id);
     return tier.approved && tier.keyPresent && state !== undefined && state.mayTry && state.inFlight < tier.inFlightMax;
+  }
+
+  /** By what is looked at: an endpoint that nobody probes says nothing of its host. */
+  #brake(): string | null {
+    const { registry, clock } = this.#deps;
+    const now = clock.mono();
+    return massFailure(
+      registry
+        .all()
+        .filter(({ settings }) => settings.health === "active")
+        .flatMap(({ endpoints }) =>
+          endpoints.map((endpoint) => ({
+            host: endpoint.target.hostname,
+            good: endpoint.health === "healthy" && endpoint.whyAway(now, "", false, true) === null,
+          })),
+        ),
+    );
   }
 
   #readerOf(upstreamId: string): SignalReader {

@@ -1,6 +1,7 @@
 import type { z } from "zod";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import type { JobRecord } from "../../contract/job.ts";
+import { MICROS, microsDown } from "../../contract/money.ts";
 import { approveBody, settleBody, stopBody, type ApprovalView } from "../../contract/overflow-view.ts";
 import type { Ledger } from "../../coord/overflow/ledger.ts";
 import type { Approval } from "../../decide/overflow/ledger-book.ts";
@@ -15,9 +16,8 @@ import type { RequestContext } from "../http/request-context.ts";
 import type { OverflowHandler } from "../http/routes.ts";
 import { sendFailure } from "../http/send-error.ts";
 import { sendJson } from "../http/send-json.ts";
-import { contentHash } from "./content-hash.ts";
+import { contentHash, providerName } from "./content-hash.ts";
 import type { OverflowDesk } from "./overflow-desk.ts";
-import { MICROS } from "./money-audit.ts";
 import { overflowState, spendState, viewApproval, viewSwitch } from "./overflow-state.ts";
 
 export interface OverflowRoutesDeps {
@@ -108,7 +108,8 @@ export class OverflowRoutes {
       tier: tier.id,
       subject: content.job.id,
       hash: asked.content_hash ?? hash,
-      maxMicros: Math.floor(asked.max_price * MICROS + 1e-6),
+      provider: providerName(tier),
+      maxMicros: microsDown(asked.max_price * MICROS),
       currency: tier.provider.price?.currency ?? "",
       by: context.key.id,
     };

@@ -1,9 +1,9 @@
+import { MICROS } from "../../contract/money.ts";
 import type { OverflowPolicy, Tier } from "../../contract/overflow-settings.ts";
 import type { ApprovalView, OverflowStateView, SpendView } from "../../contract/overflow-view.ts";
 import type { Ledger } from "../../coord/overflow/ledger.ts";
 import type { Approval, SpendSwitch } from "../../decide/overflow/ledger-book.ts";
 import { asEpoch, formatIsoTime } from "../../kernel/clock.ts";
-import { MICROS } from "./money-audit.ts";
 import type { Look, OverflowDesk } from "./overflow-desk.ts";
 
 const iso = (ms: number): string => formatIsoTime(asEpoch(ms));
@@ -48,7 +48,8 @@ async function tierState(
     micros: 0,
     currency: tier.provider.price?.currency ?? "",
     budget: tier.budget,
-    approval: tier.approval === "tier" ? null : { hash: "", requester: "", twoPerson: false },
+    approval:
+      tier.approval === "tier" ? null : { hash: "", provider: "", requester: "", twoPerson: false },
     ttlMs: 0,
   };
   const lack = ledger === null ? "ledger_away" : await ledger.peek(asked);
@@ -109,6 +110,7 @@ export const viewApproval = (approval: Approval): ApprovalView => ({
   tier: approval.tier,
   job: approval.subject,
   content_hash: approval.hash,
+  provider: approval.provider,
   max_price: approval.maxMicros / MICROS,
   currency: approval.currency,
   by: approval.by,

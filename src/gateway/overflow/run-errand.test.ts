@@ -10,6 +10,8 @@ import { stepJob, type JobEvent } from "../../decide/jobs/step-job.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import { silentLogger } from "../../kernel/log.ts";
 import { seededRandom, type Random } from "../../kernel/random.ts";
+import { Secret } from "../../kernel/secret.ts";
+import { Signer } from "../../kernel/signer.ts";
 import { Registry } from "../../metrics/registry.ts";
 import { aJob } from "../../testing/a-job.ts";
 import { VirtualClock } from "../../testing/virtual-clock.ts";
@@ -138,6 +140,7 @@ class World {
       store: this.#store(),
       memory: { read: () => this.#known, write: (epoch) => void (this.#known = epoch) },
       newEpoch: () => this.#epoch,
+      signer: () => Promise.resolve(SIGNER),
     });
     const upstream = {
       unavailable: () => (this.busy ? { reason: "it is away", retryAfterMs: 0 } : null),
@@ -147,7 +150,7 @@ class World {
       clock: this.clock,
       log: silentLogger,
       client: {} as UpstreamClient,
-      registry: { byId: () => upstream } as unknown as UpstreamRegistry,
+      registry: { byId: () => upstream, all: () => [] } as unknown as UpstreamRegistry,
       ledger: () => ledger,
       makeProvider: () => this.#provider(),
       utilization: () => null,
@@ -238,6 +241,7 @@ class World {
   }
 }
 
+const SIGNER = new Signer([new Secret("a-secret-of-the-test-0123456789abcdef")]);
 const JOB = { id: "job_a", allowExternal: true, model: null, upstream: "u", deadlineAt: 1e15 } as const;
 const RESULT = { status: 200, contentType: "text/plain", bytes: 1 };
 

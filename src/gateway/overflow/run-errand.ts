@@ -3,8 +3,9 @@ import type { OverflowPolicy, Tier } from "../../contract/overflow-settings.ts";
 import type { Ledger, LedgerOutcome, ReservationName } from "../../coord/overflow/ledger.ts";
 import { parseJson } from "../../decide/engines/readings.ts";
 import type { Lack } from "../../decide/overflow/decide-overflow.ts";
+import type { ApprovedThing } from "../../decide/overflow/ledger-book.ts";
 import type { ProviderWork } from "../../decide/overflow/providers/provider-work.ts";
-import { contentHash } from "./content-hash.ts";
+import { contentHash, providerName } from "./content-hash.ts";
 import {
   completed,
   outcomeUnknown,
@@ -54,7 +55,7 @@ export class Errands {
       if (resumed !== null) return resumed;
     }
     const policy = upstream === null ? undefined : this.#deps.desk.policyOf(upstream);
-    if (policy === undefined || job.parts !== null) return null;
+    if (policy === undefined) return null;
     return new Errand(this.#deps, claim, policy).decide();
   }
 
@@ -160,7 +161,9 @@ class Errand {
     const { job } = this.#claim;
     const priceMicros = this.#quote(tier)?.micros ?? null;
     const question = { keyId: job.keyId, allowedThen: job.allowExternal, priceMicros };
-    return [...this.#deps.desk.verdict(tier, question).lacks];
+    const { lacks } = this.#deps.desk.verdict(tier, question);
+    // A tier is asked for one thing at a price; parts are many, each with an end of its own.
+    return job.parts === null ? [...lacks] : ["has_parts", ...lacks.filter((lack) => lack !== "unpriced")];
   }
 
   #quote(tier: Tier): { readonly micros: number; readonly currency: string } | null {
@@ -184,6 +187,8 @@ class Errand {
     const quote = this.#quote(tier);
     if (ledger === null || state === undefined || quote === null) return { kind: "next", lack: "ledger_away" };
     const name: ReservationName = { id: `${tier.id}:${job.id}`, tier: tier.id, subject: job.id };
+    const thing =
+      tier.approval === "tier" ? null : { hash: contentHash(job, this.#claim.body), provider: providerName(tier) };
     // Taken before anything is waited for: jobs that are decided at once must not all see the same room.
     state.enter();
     try {
@@ -191,10 +196,7 @@ class Errand {
         ...name,
         ...quote,
         budget: tier.budget,
-        approval:
-          tier.approval === "tier"
-            ? null
-            : { hash: contentHash(job, this.#claim.body), requester: job.keyId, twoPerson: tier.twoPerson },
+        approval: thing === null ? null : { ...thing, requester: job.keyId, twoPerson: tier.twoPerson },
         ttlMs: RESERVED_MS,
         payer: { keyId: job.keyId, model: job.model, upstream: this.#policy.upstream },
       });
@@ -207,14 +209,14 @@ class Errand {
         paidMicros: null,
         state: "intended",
       };
-      return await this.#begin({ tier, name, ledger, state, errand });
+      return await this.#begin({ tier, name, ledger, state, errand, thing });
     } finally {
       state.leave();
     }
   }
 
   async #begin(going: Going): Promise<Sent> {
-    const { tier, name, ledger, state, errand } = going;
+    const { tier, name, ledger, state, errand, thing } = going;
     const { audit, clock } = this.#deps;
     const back = async (why: string): Promise<void> => {
       state.onSubmission("abandoned");
@@ -227,8 +229,7 @@ class Errand {
     // The last look before money is spent: what has come back meanwhile keeps the job here.
     this.#look = await this.#deps.desk.look(this.#policy, true);
     const now = this.#deps.desk.currentTier(this.#policy.upstream, tier.id);
-    const lacks = now === undefined ? (["not_approved"] as const) : this.#lacksOf(now).filter((lack) => !OWN.has(lack));
-    const [lack] = lacks;
+    const [lack] = this.#lacksNow(now, thing !== null);
     if (!this.#look.view.wanted || lack !== undefined || this.#claim.stopped() !== null) {
       await back(lack === undefined ? "capacity is back" : `the tier lacks ${lack}`);
       return lack === undefined ? { kind: "here" } : { kind: "next", lack };
@@ -240,12 +241,20 @@ class Errand {
       await back("the audit takes no record");
       return { kind: "next", lack: "audit_away" };
     }
-    const begun = await ledger.begin(name);
+    // By the tier as it is now, which a reload may have moved to another place.
+    const begun = await ledger.begin(name, thing === null ? null : { ...thing, provider: providerName(now ?? tier) });
     if (begun.kind === "refused") {
       await ledger.giveBack(name, "the call did not begin");
       return this.#notBegun(state, begun);
     }
     return this.#submit(going);
+  }
+
+  /** What the tier lacks as it is now. Its rules may have been changed since, an approval of each job's own asked for. */
+  #lacksNow(tier: Tier | undefined, isApproved: boolean): readonly Lack[] {
+    if (tier === undefined) return ["not_approved"];
+    if (tier.approval === "per_job" && !isApproved) return ["no_job_approval"];
+    return this.#lacksOf(tier).filter((lack) => !OWN.has(lack));
   }
 
   #notBegun(state: TierState, { lack, why }: Extract<LedgerOutcome, { kind: "refused" }>): Sent {
@@ -329,6 +338,8 @@ interface Going {
   readonly ledger: Ledger;
   readonly state: TierState;
   readonly errand: JobErrand;
+  /** What an approval of the job's own has to be for; null: none is asked for. */
+  readonly thing: ApprovedThing | null;
 }
 
 /** What the errand itself takes up at the tier. */

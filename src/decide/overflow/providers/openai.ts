@@ -44,14 +44,32 @@ function plan({ model, price }: ProviderSettings, work: ProviderWork): CloudPlan
 
 /** No token is shorter than a byte. Undefined where the answer's length is left open, as nobody can say what that costs. */
 function tokensAtMost(asked: JsonObject, body: string): number | undefined {
-  const answer = asked["max_completion_tokens"] ?? asked["max_tokens"] ?? asked["max_output_tokens"];
-  const choices = asked["n"] ?? 1;
+  if (showsMoreThanText(asked["messages"]) || showsMoreThanText(asked["input"])) return undefined;
+  const answer = largestOf(asked, ["max_completion_tokens", "max_tokens", "max_output_tokens"]);
+  const choices = largestOf(asked, ["n", "best_of"]) ?? 1;
   const embeds = asked["input"] !== undefined && asked["messages"] === undefined && answer === undefined;
   if (!embeds && !(isCount(answer) && isCount(choices))) return undefined;
   const messages = Array.isArray(asked["messages"]) ? asked["messages"].length : 1;
   const prompt = Buffer.byteLength(body) + TEMPLATE_TOKENS * messages;
   return prompt + (embeds ? 0 : Number(answer) * Number(choices));
 }
+
+/** A place may go by any of them. NaN: one is no count, undefined: none is given. */
+function largestOf(asked: JsonObject, names: readonly string[]): number | undefined {
+  const given = names.map((name) => asked[name]).filter((value) => value !== undefined && value !== null);
+  if (given.length === 0) return undefined;
+  return given.every(isCount) ? Math.max(...given.map(Number)) : Number.NaN;
+}
+
+/** What a picture or a sound costs stands in no byte of the body: it may be an address of anything. */
+const showsMoreThanText = (messages: unknown): boolean =>
+  Array.isArray(messages) &&
+  messages.some((message) => {
+    const content: unknown = isJsonObject(message) ? message["content"] : null;
+    return Array.isArray(content) && content.some((part) => !isJsonObject(part) || !isText(part["type"]));
+  });
+
+const isText = (type: unknown): boolean => type === "text" || type === "input_text" || type === "output_text";
 
 const isCount = (value: unknown): boolean => typeof value === "number" && Number.isSafeInteger(value) && value > 0;
 
