@@ -84,7 +84,10 @@ test("without the right secret nothing is called signed, and what can't be read 
   assert.equal((await verify(textOf(whole()), "--secret-file", join(folder, "none"))).code, 2);
   assert.equal((await verify(textOf(whole()), "--hashes", "--who", "bob")).code, 2);
   const { io } = captureIo();
-  assert.equal(await dispatch(["ctl", "audit", "verify", join(folder, "none"), "--hashes"], CTL_AUDIT_COMMANDS, "0", io), 2);
+  assert.equal(
+    await dispatch(["ctl", "audit", "verify", join(folder, "none"), "--hashes"], CTL_AUDIT_COMMANDS, "0", io),
+    2,
+  );
   assert.equal(await dispatch(["ctl", "audit", "verify"], CTL_AUDIT_COMMANDS, "0", io), 2);
 });
 

@@ -11,7 +11,7 @@ import { escapeControls } from "../kernel/log.ts";
 import { Secret } from "../kernel/secret.ts";
 import { Signer } from "../kernel/signer.ts";
 import { readArgs, usageError } from "./args.ts";
-import { EXIT, type CliIo, type Command } from "./cli-io.ts";
+import { EXIT, type Command } from "./cli-io.ts";
 import { CTL_OPTIONS, CTL_OPTIONS_HELP, openCtlClient, reportFailure } from "./ctl-client.ts";
 
 const page = z.object({
@@ -97,7 +97,10 @@ exit codes: 0 the chain is whole, 1 it is not, 2 usage
     }
     const verdict = check.end();
     if (values.json) io.out(`${JSON.stringify({ ...verdict, ...(who === null ? {} : { theirs }) })}${LINE_FEED}`);
-    else io.out(`${escapeControls(tell(verdict))}${LINE_FEED}${who === null ? "" : `entries of ${values.who}: ${theirs.join(", ") || "none"}${LINE_FEED}`}`);
+    else
+      io.out(
+        `${escapeControls(tell(verdict))}${LINE_FEED}${who === null ? "" : `entries of ${values.who}: ${theirs.join(", ") || "none"}${LINE_FEED}`}`,
+      );
     return verdict.kind === "broken" ? EXIT.failed : EXIT.done;
   },
 };
@@ -122,7 +125,9 @@ const sha256 = (text: string): string => createHash("sha256").update(text).diges
 const macCheck =
   (signer: Signer): MacCheck =>
   (key, text, mac) =>
-    signer.keysFor("audit chain").some(({ id }) => id === key) ? signer.verify("audit chain", text, { key, mac }) : null;
+    signer.keysFor("audit chain").some(({ id }) => id === key)
+      ? signer.verify("audit chain", text, { key, mac })
+      : null;
 
 async function readSigner(
   values: {
@@ -151,7 +156,9 @@ async function readSecret(path: string): Promise<Secret> {
     return new Secret(text);
   } catch (error) {
     if (!hasSystemCode(error, "ENOENT")) throw error;
-    throw usageError(`${path}: there is no signing secret; name it with --secret-file or --secret-env, or say --hashes`);
+    throw usageError(
+      `${path}: there is no signing secret; name it with --secret-file or --secret-env, or say --hashes`,
+    );
   }
 }
 

@@ -121,15 +121,7 @@ test("`ctl approve` approves one job for one tier up to a price, lists and revok
   const given = await run(["ctl", "approve", "job_a", "--tier", "minimax", "--max-price", "0.5"], 201, APPROVAL);
   assert.deepEqual(
     [given.code, given.asked],
-    [
-      0,
-      [
-        [
-          "POST /admin/overflow/approvals",
-          { job: "job_a", tier: "minimax", max_price: 0.5, expires_s: 3_600 },
-        ],
-      ],
-    ],
+    [0, [["POST /admin/overflow/approvals", { job: "job_a", tier: "minimax", max_price: 0.5, expires_s: 3_600 }]]],
   );
   assert.match(given.out, /minimax +job_a +0\.5 EUR +boss +\S+ +open +0123456789ab/);
   const revoked = await run(["ctl", "approve", "job_a", "--tier", "minimax", "--revoke"], 200, {
@@ -147,7 +139,11 @@ const spends: readonly [args: readonly string[], request: string, body: unknown]
   [["go"], "POST /admin/overflow/go", null],
   [["accept"], "POST /admin/overflow/accept", null],
   [["resume", "minimax"], "POST /admin/overflow/tiers/minimax/resume", null],
-  [["settle", "minimax:job_a", "--charged", "0.4"], "POST /admin/overflow/reservations/minimax%3Ajob_a", { charged: 0.4 }],
+  [
+    ["settle", "minimax:job_a", "--charged", "0.4"],
+    "POST /admin/overflow/reservations/minimax%3Ajob_a",
+    { charged: 0.4 },
+  ],
   [["settle", "minimax:job_a", "--nothing"], "POST /admin/overflow/reservations/minimax%3Ajob_a", { charged: null }],
 ];
 for (const [args, request, body] of spends)

@@ -15,6 +15,8 @@ export function tierUpstream({ id, provider }: Tier): UpstreamSettings {
     health: "passive",
     usage: "inject",
     retry: { attempts: 0 },
+    // A chat waits no longer for the begin of its answer than a job does for the whole of one.
+    timeouts: { first_byte_s: provider.submitMs / 1000 },
     endpoints: [{ url: provider.baseUrl }],
   });
   const settings = resolveUpstream(file, {});

@@ -32,5 +32,7 @@ test("a name's pseudonym is the same each time and another one under another sec
   assert.notEqual(signer.pseudonym("alice"), signer.pseudonym("alicf"));
   assert.notEqual(signer.pseudonym("alice"), new Signer([OLD]).pseudonym("alice"));
   assert.match(signer.pseudonym("alice"), /^hmac:[0-9a-f]{24}$/);
-  assert.ok(!`${inspect(signer)}${JSON.stringify(signer)}${JSON.stringify(signer.keysFor("approval"))}`.includes("CANARY"));
+  assert.ok(
+    !`${inspect(signer)}${JSON.stringify(signer)}${JSON.stringify(signer.keysFor("approval"))}`.includes("CANARY"),
+  );
 });

@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, test } from "node:test";
-import type { SpendView } from "../../src/contract/overflow-view.ts";
 import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { anEngine } from "./support/an-engine.ts";
-import { call, startCall, type LiveCall } from "./support/calls.ts";
-import { OUTSIDE_KEY, outsideKey } from "./support/overflow-world.ts";
-import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
+import { call, startCall } from "./support/calls.ts";
+import { chat, PAID, settledSpend, withChatOverflow, type ChatWorld } from "./support/chat-overflow.ts";
+import { OUTSIDE_KEY } from "./support/overflow-world.ts";
 import { rowsOf } from "./support/usage.ts";
 
 // People's chats whose own site has a long queue; the other site is a second engine, whose ledger says what came there.
@@ -26,77 +25,15 @@ after(async () => {
   await there.close();
 });
 
-async function withGateway(tier: Record<string, unknown>, run: (gateway: TestGateway) => Promise<void>): Promise<void> {
-  const gateway = await startTestGateway({
-    upstreams: [{ id: "u", models: ["m"], engine: "vllm", slots: 1, endpoints: [{ url: here.url }] }],
-    keys: [{ ...outsideKey, classes: ["interactive", "batch"] }],
-    env: { SITE_KEY: "site-key" },
-    file: {
-      overflow: [
-        {
-          upstream: "u",
-          signals: [{ kind: "queue_depth", min: 1 }],
-          signal_memory_ms: 0,
-          tiers: [
-            {
-              id: "site",
-              provider: "openai",
-              base_url: there.url,
-              model: "big",
-              approved: true,
-              max_in_flight: 8,
-              ...tier,
-            },
-          ],
-        },
-      ],
-    },
-  });
-  const asked = { ...gateway, keys: { ...gateway.keys, client: OUTSIDE_KEY } };
-  const running = startCall(asked, { body: chat({ delayHeadMs: 60_000 }) });
-  let waiting: LiveCall | null = null;
-  try {
-    await eventually(
-      "the slot to be taken",
-      () => here.ledger().concurrentNow,
-      (now) => now === 1,
-    );
-    waiting = startCall(asked, { body: chat() });
-    await eventually(
-      "a call to wait",
-      async () => (await gateway.health()).upstreams[0]?.queue.waiting.interactive ?? 0,
-      (count) => count === 1,
-    );
-    await run(asked);
-  } finally {
-    running.leave();
-    waiting?.leave();
-    await gateway.stop();
-  }
-}
+const withGateway = (tier: Record<string, unknown>, run: (gateway: ChatWorld) => Promise<void>): Promise<void> =>
+  withChatOverflow({ here, there: there.url, tier }, run);
 
-const chat = (
-  sim: Readonly<Record<string, unknown>> = {},
-  more: Readonly<Record<string, unknown>> = {},
-): Readonly<Record<string, unknown>> => ({
-  model: "m",
-  messages: [{ role: "user", content: "hi" }],
-  max_tokens: 10,
-  sim: { tokens: 4, ...sim },
-  ...more,
-});
-
-const spendOf = async (gateway: TestGateway): Promise<SpendView["tiers"][number] | undefined> => {
-  const headers = { authorization: `Bearer ${gateway.keys.operator}` };
-  const page = (await (await fetch(`${gateway.url}/admin/overflow/spend`, { headers })).json()) as SpendView;
-  return page.tiers[0];
-};
-
-test("a chat that would wait is streamed from the other site, in that site's words for the model, and the record names the tier [50.V7]", async () => {
+test("a chat that would wait is streamed from the other site, in that site's words for the model, and headers and record name the tier [50.V7]", async () => {
   await withGateway({}, async (gateway) => {
     const answer = await call(gateway, { body: chat({}, { stream: true }) });
-    assert.equal(answer.status, 200);
+    assert.deepEqual([answer.status, answer.headers["x-yardmaster-upstream"]], [200, "site"]);
     assert.match(answer.text, /data: \[DONE\]\n\n$/);
+    assert.match(answer.text, /"model":"big"/);
     const [entry] = there.ledger().entries;
     assert.deepEqual([there.ledger().entries.length, here.ledger().entries.length, entry?.end], [1, 1, "finished"]);
     const { records } = await gateway.audit("?outcome=ok");
@@ -108,20 +45,28 @@ test("a chat that would wait is streamed from the other site, in that site's wor
 });
 
 test("a paid chat is reserved at what it may cost at most, settled at what it used, and counted as its key's use [50.V7 50.V4 60.K4]", async () => {
-  const tier = { price: { per_1k_tokens: 100, currency: "EUR" }, budget: { per_day: 1_000, per_month: 1_000 } };
-  await withGateway(tier, async (gateway) => {
+  await withGateway(PAID, async (gateway) => {
     const answer = await call(gateway, { body: chat() });
     const { usage } = JSON.parse(answer.text) as { usage: { prompt_tokens: number; completion_tokens: number } };
-    const spend = await eventually(
-      "the money to be settled",
-      () => spendOf(gateway),
-      (each) => each?.reserved_today === 0 && each.spent_today > 0,
-    );
-    assert.equal(spend?.spent_today, ((usage.prompt_tokens + usage.completion_tokens) * 100) / 1_000);
+    const { tiers } = await settledSpend(gateway);
+    assert.equal(tiers[0]?.spent_today, ((usage.prompt_tokens + usage.completion_tokens) * 100) / 1_000);
     assert.equal(there.ledger().entries.length, 1);
     const used = (await rowsOf(gateway, "&key_id=outside")).get("outside m");
-    assert.deepEqual([used?.cost, used?.outcomes, used?.gpu_seconds], [{ EUR: spend?.spent_today }, { ok: 1 }, 0]);
+    assert.deepEqual([used?.cost, used?.outcomes, used?.gpu_seconds], [{ EUR: tiers[0]?.spent_today }, { ok: 1 }, 0]);
     assert.equal(used?.completion_tokens, usage.completion_tokens);
+  });
+});
+
+test("two chats that their client names alike are two, each paid for by itself [50.V7 80.O2]", async () => {
+  await withGateway(PAID, async (gateway) => {
+    const headers = { "x-request-id": "job_of-mine" };
+    for (let index = 0; index < 2; index += 1) {
+      const answer = await call(gateway, { body: chat(), headers });
+      assert.equal(answer.headers["x-yardmaster-upstream"], "site");
+    }
+    const { tiers } = await settledSpend(gateway);
+    const each = tiers[0]?.spent_today ?? 0;
+    assert.deepEqual([there.ledger().entries.length, each > 0], [2, true]);
   });
 });
 
@@ -134,18 +79,14 @@ const stays: readonly [
   ["nobody approved it", { approved: false }, chat(), {}],
   ["the key's data stays in the house", {}, chat(), { inside: true }],
   ["the class is batch", {}, chat(), { class: "batch" }],
+  ["its cost has no bound", PAID, chat({}, { max_tokens: undefined }), {}],
   [
-    "its cost has no bound",
-    { price: { per_1k_tokens: 1, currency: "EUR" }, budget: { per_day: 9, per_month: 9 } },
-    chat({}, { max_tokens: undefined }),
+    "a picture costs what no byte of it says",
+    PAID,
+    chat({}, { messages: [{ role: "user", content: [{ type: "image_url", image_url: { url: "http://x/y.png" } }] }] }),
     {},
   ],
-  [
-    "the budget has no room",
-    { price: { per_1k_tokens: 1_000, currency: "EUR" }, budget: { per_day: 0.1, per_month: 9 } },
-    chat(),
-    {},
-  ],
+  ["the budget has no room", { ...PAID, budget: { per_day: 0.1, per_month: 9 } }, chat(), {}],
 ];
 for (const [name, tier, body, options] of stays)
   test(`a chat stays in the queue here: ${name} [50.V7 50.V4]`, async () => {
@@ -164,17 +105,3 @@ for (const [name, tier, body, options] of stays)
       mine.leave();
     });
   });
-
-test("a tier that refuses is told to the client once, nothing is charged, and it is asked no further [50.V7 80.O5]", async () => {
-  const tier = { price: { per_1k_tokens: 100, currency: "EUR" }, budget: { per_day: 1_000, per_month: 1_000 } };
-  await withGateway(tier, async (gateway) => {
-    const answer = await call(gateway, { body: chat({ status: 500 }) });
-    assert.equal(answer.status, 500);
-    const spend = await eventually(
-      "the money to be back",
-      () => spendOf(gateway),
-      (each) => each?.reserved_today === 0,
-    );
-    assert.deepEqual([spend?.spent_today, there.ledger().entries.length], [0, 1]);
-  });
-});

@@ -380,4 +380,3 @@ const PLAIN = { read: parse as (doc: string) => never, write: (value: object): s
 const switchOf = (doc: Doc | undefined): SpendSwitch => parseOrNull<SpendSwitch>(doc) ?? NO_SWITCH;
 
 const STAYS_OPEN: ReadonlySet<string> = new Set(["reserved", "begun", "unknown"]);
-

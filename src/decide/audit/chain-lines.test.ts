@@ -3,7 +3,17 @@ import { createHash, createHmac } from "node:crypto";
 import { test } from "node:test";
 import fc from "fast-check";
 import type { ChainEntry } from "../../contract/audit-chain.ts";
-import { ChainCheck, linkEntry, NO_HASH, readLink, sealLine, type ChainEnd, type ChainMaker, type ChainVerdict, type MacCheck } from "./chain-lines.ts";
+import {
+  ChainCheck,
+  linkEntry,
+  NO_HASH,
+  readLink,
+  sealLine,
+  type ChainEnd,
+  type ChainMaker,
+  type ChainVerdict,
+  type MacCheck,
+} from "./chain-lines.ts";
 
 const hash = (text: string): string => createHash("sha256").update(text).digest("hex");
 const makerOf = (key: string): ChainMaker => ({

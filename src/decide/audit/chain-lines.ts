@@ -161,7 +161,10 @@ export class ChainCheck {
   #isSigned(seq: number, text: string, mac: string, key: string): boolean {
     const good = this.#macIs === null ? true : this.#macIs(key, text, mac);
     if (good === true) return true;
-    this.#broken(seq, good === null ? `it is signed with the key ${key}, which was not given` : "its signature is wrong");
+    this.#broken(
+      seq,
+      good === null ? `it is signed with the key ${key}, which was not given` : "its signature is wrong",
+    );
     return false;
   }
 

@@ -43,7 +43,14 @@ for (const [name, cause, money, goesOn, tiersFault] of rows)
   });
 
 const EUR = { unit: "1kTokens", micros: 1_000, currency: "EUR" } as const;
-const ended = { outcome: "ok", attempts: 1, firstByteMs: 5, promptTokens: 100, completionTokens: 900, status: 200 } as const;
+const ended = {
+  outcome: "ok",
+  attempts: 1,
+  firstByteMs: 5,
+  promptTokens: 100,
+  completionTokens: 900,
+  status: 200,
+} as const;
 const ends: readonly [name: string, change: object, expect: object][] = [
   ["its usage was told", {}, { kind: "charged", micros: 1_000 }],
   ["its usage was not told", { completionTokens: null }, { kind: "charged", micros: null }],

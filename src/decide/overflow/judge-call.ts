@@ -51,15 +51,14 @@ export function judgeFailedCall(cause: RetryCause, isPaid: boolean): FailedCallV
 
 function whyUnknown(cause: RetryCause): string {
   if (cause.kind === "status") return `the tier answered ${cause.status}`;
-  return cause.kind === "transport" ? `the tier's answer was lost (${cause.failure})` : `the tier's answer: ${cause.kind}`;
+  return cause.kind === "transport"
+    ? `the tier's answer was lost (${cause.failure})`
+    : `the tier's answer: ${cause.kind}`;
 }
 
 /** For a call that ended by itself. What began to answer was taken, and costs no more than what was reserved. */
 export function judgeEndedCall(
-  event: Pick<
-    AuditEvent,
-    "outcome" | "attempts" | "firstByteMs" | "promptTokens" | "completionTokens" | "status"
-  >,
+  event: Pick<AuditEvent, "outcome" | "attempts" | "firstByteMs" | "promptTokens" | "completionTokens" | "status">,
   price: ProviderPrice | null,
 ): CallMoney {
   const { outcome, attempts, firstByteMs, promptTokens, completionTokens } = event;

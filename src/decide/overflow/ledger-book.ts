@@ -211,7 +211,9 @@ function judgeApproval(
 ): Lack | null {
   if (approval === null || approval.tier !== ask.tier || approval.subject !== ask.subject) return "no_job_approval";
   if (approval.state === "held" || approval.state === "used") return "approval_used";
-  return whyNotFor(approval, thing, ask, now) ?? (twoPerson && approval.by === requester ? "approved_by_requester" : null);
+  return (
+    whyNotFor(approval, thing, ask, now) ?? (twoPerson && approval.by === requester ? "approved_by_requester" : null)
+  );
 }
 
 /** Whether it is a true and living approval of this thing at this price, whoever holds it. */

@@ -17,7 +17,11 @@ const rows: readonly [name: string, seen: readonly SeenEndpoint[], stops: boolea
   ["three of four", hosts(1, 3), true],
   ["54 of 100", hosts(46, 54), false],
   ["55 of 100", hosts(45, 55), true],
-  ["a host with one good engine among bad ones is good", [...hosts(1, 2), { host: "bad0", good: true }, { host: "x", good: true }], false],
+  [
+    "a host with one good engine among bad ones is good",
+    [...hosts(1, 2), { host: "bad0", good: true }, { host: "x", good: true }],
+    false,
+  ],
 ];
 for (const [name, seen, stops] of rows)
   test(`the brake of overflow: ${name} [80.A14 50.V3]`, () => assert.equal(massFailure(seen) !== null, stops));

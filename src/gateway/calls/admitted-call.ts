@@ -1,6 +1,5 @@
 import type { RequestOutcome } from "../../contract/audit-event.ts";
 import { KIND_TRAITS } from "../../contract/kind-traits.ts";
-import type { RequestClass } from "../../contract/request-class.ts";
 import type { CallLimit } from "../../decide/calls/call-deadlines.ts";
 import { judgeStream, judgeWhole } from "../../decide/calls/judge-ending.ts";
 import { readBodyUsage } from "../../decide/http/body-usage.ts";
@@ -17,23 +16,29 @@ import type { UpstreamMetrics } from "../metrics/gateway-metrics.ts";
 import type { RequestSpan } from "../../trace/tracer.ts";
 import type { UpstreamHead } from "../upstream/port.ts";
 import type { Endpoint, RunningCall } from "../upstreams/endpoint.ts";
-import type { LeaveQueue, RoutingWish, SlotSeeker } from "../upstreams/slot-seeker.ts";
+import type { LeaveQueue, SlotSeeker } from "../upstreams/slot-seeker.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
+import { AskedCall } from "./asked-call.ts";
 import { Attempt, type AttemptEnd, type AttemptFailure, type AttemptOwner } from "./attempt.ts";
 import { CallClock } from "./call-clock.ts";
 import type { CallDeps } from "./call-deps.ts";
-import { breakResult, codeOfCause, limitMessage, messageForClient, refusalOf, retryCauseOf } from "./call-failure.ts";
+import {
+  breakResult,
+  codeOfCause,
+  failureFacts,
+  limitMessage,
+  messageForClient,
+  refusalOf,
+  retryCauseOf,
+} from "./call-failure.ts";
 import { recordCall } from "./call-record.ts";
 import { CallTries } from "./call-tries.ts";
 import { ClientAnswer } from "./client-answer.ts";
 import { cutIfNotTaken, type ClientWriter } from "./client-writer.ts";
-import type { PreparedRequest } from "./prepared-request.ts";
+import { mayHoldStatus, takerOf, type PreparedRequest } from "./prepared-request.ts";
 import { buildUpstreamRequest, injectsUsage } from "./upstream-request.ts";
 import { SlotHold } from "./slot-hold.ts";
 import { notesFor } from "./waiting-notes.ts";
-
-/** Answers of an `http` upstream that another endpoint may do better. */
-const RETRIED_STATUS: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
 /**
  * One request from the moment it asks for a slot to its one end. Owns the slot, the try that is under way, the answer to
@@ -47,16 +52,7 @@ const RETRIED_STATUS: ReadonlySet<number> = new Set([429, 502, 503, 504]);
  *   C4. After the first of the engine's bytes went to the client there is no other try: the answer ends well, or with an
  *       error event and a broken connection.
  */
-export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
-  readonly id: number;
-  readonly class: RequestClass;
-  readonly keyId: string;
-  readonly weight: number;
-  readonly bytes: number;
-  readonly model: string;
-  readonly deadline: MonoMs | undefined;
-  readonly askedAt: MonoMs;
-  readonly routing: RoutingWish;
+export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner, RunningCall {
   choice: EndpointChoice | null = null;
   endpoint: Endpoint | null = null;
 
@@ -74,7 +70,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   readonly #upstream: Upstream;
   readonly #metrics: UpstreamMetrics;
   readonly #span: RequestSpan | null;
-  readonly #onEnded: (outcome: RequestOutcome, empty: boolean) => void;
+  readonly #onEnded: (outcome: RequestOutcome | null, empty: boolean) => void;
   readonly #answer: ClientAnswer;
   readonly #tries: CallTries;
   readonly #clock: CallClock;
@@ -90,9 +86,10 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     upstream: Upstream,
     request: PreparedRequest,
     span: RequestSpan | null,
-    onEnded: (outcome: RequestOutcome, empty: boolean) => void,
+    onEnded: (outcome: RequestOutcome | null, empty: boolean) => void,
   ) {
-    const now = deps.clock.mono();
+    super(deps, context, request);
+    const now = this.askedAt;
     this.#deps = deps;
     this.#context = context;
     this.#upstream = upstream;
@@ -101,14 +98,6 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     this.#span = span;
     this.#onEnded = onEnded;
     this.#metrics = deps.metrics.forUpstream(upstream.settings.id);
-    this.id = deps.nextCallId();
-    this.class = request.class;
-    this.keyId = context.key.id;
-    this.weight = context.key.weight;
-    this.bytes = request.bytes ?? 0;
-    this.model = request.model;
-    this.deadline = request.deadline;
-    this.routing = request.routing;
     this.mode = KIND_TRAITS[upstream.settings.kind].anyAnswer ? "http" : "engine";
     ({ streamEnd: this.streamEnd, answers: this.answers } = context.route);
     this.showsProgress = request.wantsStream;
@@ -125,7 +114,6 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
     });
     this.writer = this.#answer.writer;
     this.#hold = new SlotHold(upstream, this, request.wantsStream, deps);
-    this.askedAt = now;
     this.#clock = new CallClock(deps, upstream, request.deadline, now, (limit) => this.#onLimit(limit));
     this.dispatchedAt = now;
   }
@@ -193,8 +181,7 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   // What the try says
 
   holdsStatus(status: number): boolean {
-    if (this.mode === "engine") return status >= 400;
-    return this.#request.idempotent && RETRIED_STATUS.has(status) && !this.writer.committed;
+    return this.mode === "engine" ? status >= 400 : mayHoldStatus(this.#request, status) && !this.writer.committed;
   }
 
   commit(_attempt: Attempt, head: UpstreamHead, contentLength: number | undefined): boolean {
@@ -299,8 +286,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       return;
     }
     if (decision.kind === "giveUp" && decision.why === "budget") this.#metrics.retryBudgetExhausted.inc();
-    const goOn = this.writer.committed ? null : (this.#request.goOn?.(cause) ?? null);
-    if (goOn !== null) return this.#handOver(goOn);
+    const taker = takerOf(this.#request, this.writer.committed, cause);
+    if (taker !== null) return this.#handOver(taker);
     if (answer !== undefined) this.#passErrorAnswer(answer.head, answer.body);
     else this.#fail(codeOfCause(cause), message, "upstream_failed", messageForClient(cause, message));
   }
@@ -421,13 +408,10 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
 
   #end(outcome: RequestOutcome, code: ErrorCode | null, aborted = false, empty = false): void {
     if (this.#phase === "over") return;
-    this.#phase = "over";
     if (empty) this.#metrics.emptyAnswers.inc();
-    this.#clock.stop();
-    this.#context.res.onGone = null;
-    this.#hold.release(aborted);
-    this.#freeBody();
-    this.#attempt = null;
+    const taken = this.#attempt?.exchange?.requestTaken === true;
+    this.#close(aborted);
+    this.#freeBody(taken);
     recordCall(this.#deps, this.#context, {
       upstream: this.#upstream,
       endpoint: this.endpoint,
@@ -454,18 +438,25 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   }
 
   /** C1, but for the body and the record: they are those of whoever goes on. */
-  #handOver(goOn: () => void): void {
+  #handOver(taker: () => void): void {
+    this.#attempt?.abandon();
+    this.#close(this.#attempt !== null);
+    this.#span?.end({}, "error", this.#deps.clock.wall());
+    this.#onEnded(null, false);
+    taker();
+  }
+
+  #close(aborted: boolean): void {
     this.#phase = "over";
     this.#clock.stop();
     this.#context.res.onGone = null;
-    this.#hold.release(false);
-    this.#span?.end({}, "error", this.#deps.clock.wall());
-    goOn();
+    this.#hold.release(aborted);
+    this.#attempt = null;
   }
 
-  #freeBody(): void {
+  #freeBody(taken = this.#attempt?.exchange?.requestTaken === true): void {
     this.#request.goOn = null;
-    this.#request.memory.free(this.#attempt?.exchange?.requestTaken === true); // Tries before it are torn down.
+    this.#request.memory.free(taken); // Tries before it are torn down.
     this.#request.chunks = [];
   }
 
@@ -481,6 +472,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
       this.#end("ok", null, true, !verdict.contentSeen);
       return;
     }
+    const taker = limit === "firstByte" ? takerOf(this.#request, this.writer.committed, { kind: "stalled" }) : null;
+    if (taker !== null) return this.#handOver(taker);
     if (limit !== "clientStalled") {
       // A deadline of the client's may be too short for any engine, and a long answer is no fault.
       const blamed = limit !== "deadline" && (limit !== "total" || this.#clock.firstEventAt === undefined);
@@ -499,14 +492,8 @@ export class AdmittedCall implements SlotSeeker, AttemptOwner, RunningCall {
   }
 
   #warn(op: string, code: ErrorCode, said: string): void {
-    const { id, engineKey } = this.#upstream.settings;
-    const message = (this.endpoint?.engineKey ?? engineKey)?.maskIn(said) ?? said;
-    const who = {
-      request: this.#context.requestId,
-      key: this.keyId,
-      upstream: id,
-      endpoint: this.endpoint?.id ?? null,
-    };
-    this.#deps.log.warn(op, { ...who, code, attempts: this.#tries.count, message });
+    const facts = failureFacts(this.#upstream.settings, this.endpoint, said);
+    const who = { request: this.#context.requestId, key: this.keyId };
+    this.#deps.log.warn(op, { ...who, code, attempts: this.#tries.count, ...facts });
   }
 }

@@ -1,4 +1,4 @@
-import type { UpstreamTimeouts } from "../../contract/gateway-config.ts";
+import type { UpstreamSettings, UpstreamTimeouts } from "../../contract/gateway-config.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { CallLimit } from "../../decide/calls/call-deadlines.ts";
 import type { EngineAdapter } from "../../decide/engines/adapter.ts";
@@ -7,6 +7,7 @@ import { blamesRequest } from "../../decide/sse/refusal-event.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import type { UpstreamHead } from "../upstream/port.ts";
+import type { Endpoint } from "../upstreams/endpoint.ts";
 import type { LeaveQueue } from "../upstreams/slot-seeker.ts";
 import type { TryResult } from "../upstreams/try-result.ts";
 import type { AttemptFailure } from "./attempt.ts";
@@ -115,6 +116,17 @@ export const UNREACHED_MESSAGE = "the engine can't be reached";
 /** Where the engines are is for the log alone. */
 export const messageForClient = (cause: RetryCause, message: string): string =>
   cause.kind === "transport" && cause.failure === "connect" ? UNREACHED_MESSAGE : message;
+
+/** For the log: where it was, and what was said, without what lets us in there. */
+export const failureFacts = (
+  { id, engineKey }: UpstreamSettings,
+  endpoint: Endpoint | null,
+  said: string,
+): Readonly<Record<string, string | null>> => ({
+  upstream: id,
+  endpoint: endpoint?.id ?? null,
+  message: (endpoint?.engineKey ?? engineKey)?.maskIn(said) ?? said,
+});
 
 /** What a client is told whose answer took too long. */
 export function limitMessage(limit: Exclude<CallLimit, "clientStalled">, timeouts: UpstreamTimeouts): string {

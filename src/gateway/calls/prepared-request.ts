@@ -39,3 +39,13 @@ export interface PreparedRequest {
   /** Given back as soon as the body can't be needed any more. */
   readonly memory: { free(unused: boolean): void };
 }
+
+/** Answers of an `http` upstream that another endpoint may do better. */
+const RETRIED_STATUS: ReadonlySet<number> = new Set([429, 502, 503, 504]);
+
+export const mayHoldStatus = ({ idempotent }: PreparedRequest, status: number): boolean =>
+  idempotent && RETRIED_STATUS.has(status);
+
+/** Who goes on with a request that failed; null: nobody, or its client has seen something already. */
+export const takerOf = ({ goOn }: PreparedRequest, isSeen: boolean, cause: RetryCause): (() => void) | null =>
+  isSeen || goOn === null ? null : goOn(cause);

@@ -1,13 +1,11 @@
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import type { Role } from "../../contract/roles.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
-import { JsonTopScan, stringField } from "../../decide/http/json-scan.ts";
-import type { ScannedObject } from "../../decide/http/json-splice.ts";
 import type { BodyForm } from "../../decide/idempotency/body-fingerprint.ts";
 import { planReplay, remembers } from "../../decide/replay/plan-replay.ts";
-import { MultipartScan, parseBoundary } from "../../decide/http/multipart-scan.ts";
+import { parseBoundary } from "../../decide/http/multipart-scan.ts";
 import type { Bag } from "../../kernel/bag.ts";
-import { estimateTokens, LENGTH_MEMBERS, NO_ESTIMATE } from "../../decide/limits/estimate-tokens.ts";
+import { estimateTokens, NO_ESTIMATE } from "../../decide/limits/estimate-tokens.ts";
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import { AdmittedCall } from "../calls/admitted-call.ts";
@@ -25,6 +23,7 @@ import type { OnEnded } from "../replay/replay-run.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import { BodyMemory } from "./body-memory.ts";
+import { OPAQUE, scannerFor, type BodyScanner, type Scanned } from "./body-scanner.ts";
 import { readCallHead, type CallGate } from "./call-head.ts";
 import { refusalOfBody, RequestBody, type BodyEnd } from "./request-body.ts";
 import type { RequestContext } from "./request-context.ts";
@@ -45,10 +44,6 @@ export interface InferenceDeps extends CallDeps, CallGate {
   readonly overflow: () => OverflowCalls | null;
 }
 
-/** Members that routing, admission or a splice may need. A second one of any of them is refused. */
-const WANTED = ["model", "stream", "stream_options", "priority"] as const;
-/** The same for a key with limits, by which the length of the answer counts. */
-const WANTED_AND_COUNTED = [...WANTED, ...LENGTH_MEMBERS];
 /** Scores tell of load and addresses, so they are not for everybody. */
 const EXPLAINED_TO: ReadonlySet<Role> = new Set(["operator", "admin"]);
 const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS", "PUT", "DELETE"]);
@@ -75,17 +70,6 @@ interface Arrived {
   readonly hasBody: boolean;
   readonly memory: BodyMemory;
   readonly refuse: (code: ErrorCode, why: string, facts?: RefusalFacts) => void;
-}
-
-type Scanned =
-  | { readonly kind: "json"; readonly model: string; readonly stream: boolean; readonly scan: ScannedObject }
-  | { readonly kind: "form"; readonly model: string; readonly stream: boolean }
-  | { readonly kind: "opaque" }
-  | { readonly kind: "bad"; readonly code: "BAD_JSON" | "BAD_REQUEST"; readonly why: string; readonly param?: string };
-
-interface BodyScanner {
-  push(chunk: Buffer): void;
-  end(): Scanned;
 }
 
 /** Routes by the body's model, and `/upstreams/{id}/…`: reads the body, finds the upstream, asks for a slot. */
@@ -361,8 +345,8 @@ export class InferenceHandler {
     request.goOn = (cause) => {
       const here = arrived.upstream;
       if (!route.failed(cause, here.unavailable(model, false) === null)) return null;
-      const until = asMono(context.arrivedAt + here.settings.timeouts.totalMs);
-      const deadline = arriving.deadline === undefined || arriving.deadline > until ? until : arriving.deadline;
+      const until = context.arrivedAt + here.settings.timeouts.totalMs;
+      const deadline = asMono(Math.min(arriving.deadline ?? until, until));
       return () => this.#admitTo({ ...arrived, arriving: { ...arriving, deadline } }, context, onEnded, null);
     };
     this.#ask(context, upstream, request, onEnded, route);
@@ -389,16 +373,9 @@ export class InferenceHandler {
     const deps = route === null ? this.#deps : { ...this.#deps, audit: route.audit };
     const call: AdmittedCall = new AdmittedCall(deps, context, upstream, request, span, (outcome, empty) => {
       this.#deps.calls.delete(call);
-      onEnded?.(outcome, empty);
+      if (outcome !== null) onEnded?.(outcome, empty);
     });
     this.#deps.calls.add(call);
-    const { goOn } = request;
-    if (goOn !== null)
-      request.goOn = (cause) => {
-        const next = goOn(cause);
-        if (next !== null) this.#deps.calls.delete(call);
-        return next;
-      };
     call.start();
   }
 
@@ -455,62 +432,3 @@ function bodyForm(scanned: Exclude<Scanned, { kind: "bad" }>, contentType: strin
 }
 
 const AS_IT_IS = { kind: "asItIs" } as const;
-const OPAQUE: { readonly kind: "ok"; readonly scanner: BodyScanner } = {
-  kind: "ok",
-  scanner: { push: () => {}, end: () => ({ kind: "opaque" }) },
-};
-
-function scannerFor(
-  contentType: string | undefined,
-  contentEncoding: string | undefined,
-  counted: boolean,
-):
-  | { readonly kind: "ok"; readonly scanner: BodyScanner }
-  | { readonly kind: "bad"; readonly code: "BAD_REQUEST"; readonly why: string } {
-  if (contentEncoding !== undefined && contentEncoding.toLowerCase() !== "identity")
-    return {
-      kind: "bad",
-      code: "BAD_REQUEST",
-      why: "a compressed request body can't be routed by its model: send it uncompressed",
-    };
-  const boundary = parseBoundary(contentType);
-  if (boundary.kind === "bad") return { kind: "bad", code: "BAD_REQUEST", why: boundary.why };
-  return { kind: "ok", scanner: boundary.kind === "ok" ? formScanner(boundary.boundary) : jsonScanner(counted) };
-}
-
-function jsonScanner(counted: boolean): BodyScanner {
-  const scan = new JsonTopScan(counted ? WANTED_AND_COUNTED : WANTED);
-  return {
-    push: (chunk) => scan.push(chunk),
-    end: () => {
-      const result = scan.end();
-      if (result.kind === "invalid")
-        return { kind: "bad", code: "BAD_JSON", why: `the body can't be read: ${result.why} (byte ${result.offset})` };
-      const model = stringField(result.fields, "model");
-      if (model === undefined) return missingModel(result.fields.has("model"));
-      return { kind: "json", model, stream: result.fields.get("stream")?.text === "true", scan: result };
-    },
-  };
-}
-
-function formScanner(boundary: string): BodyScanner {
-  const scan = new MultipartScan(boundary);
-  return {
-    push: (chunk) => scan.push(chunk),
-    end: () => {
-      const result = scan.end();
-      if (result.kind === "invalid")
-        return { kind: "bad", code: "BAD_REQUEST", why: `the form can't be read: ${result.why}` };
-      return result.model === undefined
-        ? missingModel(false)
-        : { kind: "form", model: result.model, stream: result.stream === "true" };
-    },
-  };
-}
-
-const missingModel = (present: boolean): Scanned => ({
-  kind: "bad",
-  code: "BAD_REQUEST",
-  why: present ? "`model` is not a string" : "`model` is missing: it says where the request goes",
-  param: "model",
-});

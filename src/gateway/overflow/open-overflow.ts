@@ -209,7 +209,17 @@ export class Overflow {
     const outcome = await this.#ledger?.outcomeUnknown({ id, tier, subject }, why);
     if (outcome?.kind !== "done") return;
     const { upstream = "" } = this.desk.policies.find(({ tiers }) => tiers.some((each) => each.id === tier)) ?? {};
-    const words = { subject, keyId: "-", class: "interactive", model: null, upstream, tier, micros, currency, why } as const;
+    const words = {
+      subject,
+      keyId: "-",
+      class: "interactive",
+      model: null,
+      upstream,
+      tier,
+      micros,
+      currency,
+      why,
+    } as const;
     audit.record(moneyEvent(clock, "money_held", words));
   }
 

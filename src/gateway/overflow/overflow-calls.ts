@@ -142,9 +142,7 @@ export class OverflowCalls {
       budget: tier.budget,
       // A call can't wait for an approval of its own.
       approval:
-        tier.approval === "tier"
-          ? null
-          : { hash: "", provider: "", requester: words.keyId, twoPerson: tier.twoPerson },
+        tier.approval === "tier" ? null : { hash: "", provider: "", requester: words.keyId, twoPerson: tier.twoPerson },
       ttlMs: RESERVED_MS,
       payer: { keyId: words.keyId, model: words.model, upstream: words.upstream },
     });
@@ -241,7 +239,8 @@ class PaidCall implements CallRoute {
         return this.#told(ledger.settle(name, money.micros));
       case "unknown":
         this.#record("money_held", words.micros, money.why);
-        return this.#told(ledger.outcomeUnknown(name, money.why));
+        // By its id alone nobody could find out which request it was.
+        return this.#told(ledger.outcomeUnknown(name, `${money.why}; request ${words.subject}`));
       default:
         money satisfies never;
     }

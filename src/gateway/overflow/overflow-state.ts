@@ -48,8 +48,7 @@ async function tierState(
     micros: 0,
     currency: tier.provider.price?.currency ?? "",
     budget: tier.budget,
-    approval:
-      tier.approval === "tier" ? null : { hash: "", provider: "", requester: "", twoPerson: false },
+    approval: tier.approval === "tier" ? null : { hash: "", provider: "", requester: "", twoPerson: false },
     ttlMs: 0,
   };
   const lack = ledger === null ? "ledger_away" : await ledger.peek(asked);

@@ -48,7 +48,9 @@ const statements = (db: DatabaseSync) => ({
   last: db.prepare("SELECT seq, line FROM chain ORDER BY seq DESC LIMIT 1"),
   first: db.prepare("SELECT min(seq) AS seq FROM chain"),
   head: db.prepare("SELECT seq, hash FROM head"),
-  setHead: db.prepare("INSERT INTO head VALUES (1, ?, ?) ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash"),
+  setHead: db.prepare(
+    "INSERT INTO head VALUES (1, ?, ?) ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash",
+  ),
   add: db.prepare("INSERT INTO chain VALUES (?, ?)"),
   page: db.prepare("SELECT seq, line FROM chain WHERE seq > ? ORDER BY seq LIMIT ?"),
   trim: db.prepare("DELETE FROM chain WHERE seq <= ?"),

@@ -44,7 +44,10 @@ async function aFolder(): Promise<AsyncDisposable & { readonly path: string }> {
   return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
 }
 
-const onDisk = (dataDir: string, secrets: readonly Secret[] | null = null): { audit: ChainedAudit; chain: ChainStore } => {
+const onDisk = (
+  dataDir: string,
+  secrets: readonly Secret[] | null = null,
+): { audit: ChainedAudit; chain: ChainStore } => {
   const signer = lazySigner(dataDir, secrets);
   const chain = openChain({ clock: systemClock, dataDir, signer });
   return { chain, audit: new ChainedAudit({ clock: systemClock, log: silentLogger, inner: anInner(), chain, signer }) };

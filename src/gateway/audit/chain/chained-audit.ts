@@ -76,7 +76,9 @@ export class ChainedAudit implements AuditSink {
         else reject(error);
       },
     };
-    const timer = this.#deps.clock.after(COMMIT_MS_MAX, () => waiting.settle?.(unavailable("it does not answer in time")));
+    const timer = this.#deps.clock.after(COMMIT_MS_MAX, () =>
+      waiting.settle?.(unavailable("it does not answer in time")),
+    );
     this.#add(waiting);
     return promise;
   }
@@ -143,7 +145,11 @@ export class ChainedAudit implements AuditSink {
     } catch (error) {
       const why = messageOf(error);
       if (this.#failure === null)
-        log.error("audit.chain", { state: "away", why, effect: "nothing is spent and no administrator changes anything" });
+        log.error("audit.chain", {
+          state: "away",
+          why,
+          effect: "nothing is spent and no administrator changes anything",
+        });
       this.#failure = why;
       // What nobody tried to write is not done either; what was tried may be there, and so is written again.
       const kept = this.#waiting.filter(({ settle }, place) => place < this.#batch || settle === null);
