@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { agentSection } from "./agent-schema.ts";
+import { batchesSection } from "./batch-schema.ts";
 import { configId as id, httpUrl, seconds } from "./config-fields.ts";
 import { controlSection } from "./control-schema.ts";
 import { gatewaySection } from "./gateway-schema.ts";
@@ -362,6 +363,7 @@ export const configFile = z.strictObject({
     })
     .prefault({})
     .describe("Requests with an `Idempotency-Key`."),
+  batches: batchesSection,
   jobs: z
     .strictObject({
       claim_ttl_s: seconds

@@ -292,6 +292,18 @@ export interface JobSettings {
   readonly callbackSecret: Secret | null;
 }
 
+export interface BatchSettings {
+  readonly fileBytesMax: number;
+  readonly linesMax: number;
+  readonly bytesMax: number;
+  readonly keyBytesMax: number;
+  readonly filesMax: number;
+  /** Of one key. */
+  readonly openMax: number;
+  readonly windowMsMax: number;
+  readonly keepMs: number;
+}
+
 export interface GatewayConfig {
   readonly listen: ListenAddress;
   readonly dataDir: string;
@@ -323,6 +335,7 @@ export interface GatewayConfig {
   readonly cacheRedisUrl: Secret | null;
   readonly idempotency: IdempotencySettings;
   readonly jobs: JobSettings;
+  readonly batches: BatchSettings;
   readonly auditEventsMax: number;
   /** Days of what keys have used that are kept. */
   readonly usageKeepDays: number;

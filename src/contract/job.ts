@@ -101,6 +101,8 @@ export interface JobRecord {
   /** How many sub-calls; null for one call whose answer is the result. */
   readonly parts: number | null;
   readonly allowPartial: boolean;
+  /** The batch whose lines the parts are. Absent: it is a job of its own. */
+  readonly batch?: string;
   readonly onShed: "requeue" | "fail";
   /** JSON, as the client gave it. */
   readonly metadata: Readonly<Record<string, unknown>> | null;
@@ -145,6 +147,8 @@ export interface JobRecord {
 /** What is known of one finished part of a job. */
 export interface JobPart {
   readonly index: number;
+  /** Of the call that came to this; absent in what an earlier version has stored. */
+  readonly requestId?: string;
   readonly result: JobResult | null;
   readonly error: JobError | null;
 }

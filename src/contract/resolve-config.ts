@@ -8,6 +8,7 @@ import type {
   EndpointSettings,
   FeedSettings,
   GatewayConfig,
+  BatchSettings,
   JobSettings,
   UpstreamSettings,
   UpstreamTimeouts,
@@ -88,6 +89,7 @@ export function resolveConfig(file: ConfigFile, env: Env, overrides: ConfigOverr
       totalBytesMax: file.idempotency.total_max_bytes,
     },
     jobs: resolveJobs(file.jobs, env),
+    batches: resolveBatches(file.batches),
     auditEventsMax: file.audit.max,
     usageKeepDays: file.usage.keep_days ?? USAGE_KEEP_DAYS[file.coordination],
     signingSecrets:
@@ -125,6 +127,17 @@ const resolveJobs = (jobs: ConfigFile["jobs"], env: Env): JobSettings => ({
   replicas: jobs.replicas,
   callbackAllow: jobs.callback_allow,
   callbackSecret: secretIn(env, jobs.callback_secret_env),
+});
+
+const resolveBatches = (batches: ConfigFile["batches"]): BatchSettings => ({
+  fileBytesMax: batches.max_file_bytes,
+  linesMax: batches.max_lines,
+  bytesMax: batches.max_bytes,
+  keyBytesMax: batches.max_key_bytes,
+  filesMax: batches.max_files,
+  openMax: batches.max_open,
+  windowMsMax: seconds(batches.max_window_h * 3_600),
+  keepMs: seconds(batches.ttl_h * 3_600),
 });
 
 const secretOrNull = (value: string | undefined): Secret | null =>

@@ -20,6 +20,7 @@ import { KeyRing } from "../access/key-ring.ts";
 import { StoredKeys } from "./auth/stored-keys.ts";
 import { DocumentRoutes } from "./facades/azure/document-routes.ts";
 import { UpstreamClients } from "./facades/upstream-clients.ts";
+import { BatchRoutes } from "./batches/batch-routes.ts";
 import { BufferBudget } from "./buffer-budget.ts";
 import type { AdmittedCall } from "./calls/admitted-call.ts";
 import type { CallDeps } from "./calls/call-deps.ts";
@@ -31,7 +32,7 @@ import { Dispatcher } from "./http/dispatcher.ts";
 import type { EdgeServer } from "./http/edge-port.ts";
 import { InferenceHandler, type InferenceDeps } from "./http/inference-handler.ts";
 import { OwnRoutes } from "./http/own-routes.ts";
-import { isJobHandler, isOverflowHandler } from "./http/routes.ts";
+import { isBatchHandler, isJobHandler, isOverflowHandler } from "./http/routes.ts";
 import { LoopWatch } from "./loop-watch.ts";
 import { ReplayDesk } from "./replay/replay-desk.ts";
 import { openReplyStores, type ReplyStores } from "./replay/reply-stores.ts";
@@ -284,6 +285,8 @@ export class Gateway {
       metrics: this.#metrics.jobs,
       shedsJobs: (upstream) => this.#gpuHealth?.shedder.shedsJobs(upstream) === true,
       overflow: this.#overflow,
+      keyById: (id) => this.#keys.byId(id) ?? (this.#config.auth.mode === "none" ? ANONYMOUS : undefined),
+      catalogPending: this.#inferenceDeps.catalogPending,
       run: {
         clock,
         random,
@@ -348,18 +351,22 @@ export class Gateway {
   }
 
   #makeDispatcher(own: OwnRoutes): Dispatcher {
-    const jobs = new JobRoutes({
+    const ports = {
       clock: this.#options.clock,
-      wheel: this.#wheel,
       log: this.#options.log,
-      budget: this.#budget,
       config: () => this.#config,
+      audit: this.#audit,
+    };
+    const jobs = new JobRoutes({
+      ...ports,
+      wheel: this.#wheel,
+      budget: this.#budget,
       registry: this.#registry,
       jobs: () => this.#openedJobs().service,
       durability: () => this.#jobs?.health().durability ?? null,
       reader: this.#submissions,
-      audit: this.#audit,
     });
+    const batches = new BatchRoutes({ ...ports, jobs: () => this.#openedJobs(), draining: () => this.#draining });
     return new Dispatcher({
       clock: this.#options.clock,
       keys: this.#keys,
@@ -372,6 +379,7 @@ export class Gateway {
         else if (handler === "upstream") this.#inference.handleUpstreamRoute(context, expectsContinue);
         else if (isOverflowHandler(handler)) this.#overflow.routes.handle(context, handler);
         else if (isJobHandler(handler)) jobs.handle(context, handler, expectsContinue);
+        else if (isBatchHandler(handler)) batches.handle(context, handler, expectsContinue);
         else if (handler === "documentSubmit") this.#documents.submit(context, expectsContinue);
         else if (handler === "documentResult") this.#documents.result(context);
         else own.handle(context, handler);

@@ -31,6 +31,8 @@ export const ERRORS = {
   MODEL_UNKNOWN: { http: 404, retry: "never", meaning: "No upstream serves, or no catalog has, a model of this name." },
   UPSTREAM_UNKNOWN: { http: 404, retry: "never", meaning: "There is no upstream with this id." },
   JOB_UNKNOWN: { http: 404, retry: "never", meaning: "There is no job with this id, or it has expired." },
+  FILE_UNKNOWN: { http: 404, retry: "never", meaning: "There is no file with this id, or it has expired." },
+  BATCH_UNKNOWN: { http: 404, retry: "never", meaning: "There is no batch with this id, or it has expired." },
   KEY_UNKNOWN: { http: 404, retry: "never", meaning: "No stored key has this id." },
   GPU_UNKNOWN: { http: 404, retry: "never", meaning: "No source has told of a GPU of this name." },
   NODE_UNKNOWN: { http: 404, retry: "never", meaning: "There is no node of this id or name." },
@@ -96,6 +98,12 @@ export const ERRORS = {
     meaning: "The job has not ended yet, so it has no result.",
   },
   JOB_CANCELLED: { http: 409, retry: "never", meaning: "The job was cancelled, so it has no result." },
+  FILE_IN_USE: { http: 409, retry: "never", meaning: "A batch that has not ended reads the file; cancel it first." },
+  BATCH_OVER: {
+    http: 409,
+    retry: "never",
+    meaning: "The batch has ended, or all its lines have, so it can't be cancelled.",
+  },
   JOB_IN_OTHER_STORE: {
     http: 409,
     retry: "never",
@@ -185,6 +193,13 @@ export const ERRORS = {
     retry: "afterDelay",
     retryAfter: true,
     meaning: "The upstream's queue, or the memory for waiting bodies, is full, or the gateway is behind with its work.",
+  },
+  FILES_FULL: {
+    http: 429,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning:
+      "As many files, bytes of files or open batches are kept as may be (`batches` in the configuration). Delete what is not needed, or wait.",
   },
   GPU_SATURATED: {
     http: 429,
@@ -292,6 +307,12 @@ export const ERRORS = {
     retry: "afterDelay",
     retryAfter: true,
     meaning: "The store of the jobs can't be reached, is full, or is slower than it may be; nothing was accepted.",
+  },
+  FILE_STORE_UNAVAILABLE: {
+    http: 503,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning: "The store of files and batches can't be reached, or is slower than it may be.",
   },
   QUEUE_TIMEOUT: {
     http: 503,

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { MultipartScan, parseBoundary, type MultipartScanResult } from "./multipart-scan.ts";
+import { parseBoundary } from "./multipart-reader.ts";
+import { MultipartScan, type MultipartScanResult } from "./multipart-scan.ts";
 
 const BOUNDARY = "----WebKitFormBoundary7MA4YWxk";
 

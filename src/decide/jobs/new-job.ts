@@ -14,6 +14,7 @@ export interface JobAsk extends Pick<
   | "contentType"
   | "parts"
   | "allowPartial"
+  | "batch"
   | "onShed"
   | "metadata"
   | "idempotency"

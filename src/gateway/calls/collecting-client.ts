@@ -110,6 +110,11 @@ export class CollectingClient implements ClientRequest, ClientReply {
     queueMicrotask(() => giveFrom(0));
   }
 
+  /** A body in memory is given to who holds all of it. */
+  pauseBody(): void {}
+
+  resumeBody(): void {}
+
   sendContinue(): void {}
 
   sendInformational(status: number, rawHeaders: readonly string[]): void {

@@ -1,6 +1,7 @@
 import { JsonTopScan, stringField } from "../../decide/http/json-scan.ts";
 import type { ScannedObject } from "../../decide/http/json-splice.ts";
-import { MultipartScan, parseBoundary } from "../../decide/http/multipart-scan.ts";
+import { parseBoundary } from "../../decide/http/multipart-reader.ts";
+import { MultipartScan } from "../../decide/http/multipart-scan.ts";
 import { LENGTH_MEMBERS } from "../../decide/limits/estimate-tokens.ts";
 
 /** Members that routing, admission or a splice may need. A second one of any of them is refused. */

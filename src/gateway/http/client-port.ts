@@ -32,6 +32,12 @@ export interface ClientRequest {
    * the event loop: a body that nobody reads is thrown away as it comes.
    */
   readBody(reader: BodyReader): void;
+  /**
+   * No more of the body is taken from the client until `resumeBody`; a little that is read already may still come. While nothing is
+   * taken nobody can see that the client has left, so it is for moments.
+   */
+  pauseBody(): void;
+  resumeBody(): void;
 }
 
 export interface BodyReader {

@@ -101,6 +101,14 @@ export class EdgeExchange implements ClientRequest, ClientReply {
     this.#connection.onReader();
   }
 
+  pauseBody(): void {
+    if (!this.complete && !this.gone) this.#connection.socket.pause();
+  }
+
+  resumeBody(): void {
+    if (!this.gone) this.#connection.socket.resume();
+  }
+
   sendContinue(): void {
     if (!this.begun && !this.gone && this.takesInformational) this.#connection.socket.write(CONTINUE, "latin1");
   }

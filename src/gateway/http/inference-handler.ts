@@ -3,7 +3,7 @@ import type { Role } from "../../contract/roles.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { BodyForm } from "../../decide/idempotency/body-fingerprint.ts";
 import { planReplay, remembers } from "../../decide/replay/plan-replay.ts";
-import { parseBoundary } from "../../decide/http/multipart-scan.ts";
+import { parseBoundary } from "../../decide/http/multipart-reader.ts";
 import type { Bag } from "../../kernel/bag.ts";
 import { estimateTokens, NO_ESTIMATE } from "../../decide/limits/estimate-tokens.ts";
 import { asMono, type MonoMs } from "../../kernel/clock.ts";

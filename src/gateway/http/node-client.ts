@@ -41,6 +41,14 @@ export class NodeClientRequest implements ClientRequest {
     this.#req.on("error", () => this.#reader?.onBroken());
     this.#req.on("close", () => this.#reader?.onBroken());
   }
+
+  pauseBody(): void {
+    this.#req.pause();
+  }
+
+  resumeBody(): void {
+    this.#req.resume();
+  }
 }
 
 /**

@@ -25,7 +25,7 @@ import { feedHealth, upstreamHealth } from "../views/health-view.ts";
 import { findModel, listModels } from "../views/models-view.ts";
 import { readAdminBody } from "./admin-body.ts";
 import type { RequestContext } from "./request-context.ts";
-import type { DocumentHandler, Handler, JobHandler, OverflowHandler } from "./routes.ts";
+import type { BatchHandler, DocumentHandler, Handler, JobHandler, OverflowHandler } from "./routes.ts";
 import { hasUnreadBody, sendFailure } from "./send-error.ts";
 
 export interface OwnRoutesDeps {
@@ -53,7 +53,10 @@ export interface OwnRoutesDeps {
 }
 
 /** What is answered here; the others have handlers of their own. */
-export type OwnHandler = Exclude<Handler, "inference" | "upstream" | DocumentHandler | JobHandler | OverflowHandler>;
+export type OwnHandler = Exclude<
+  Handler,
+  "inference" | "upstream" | DocumentHandler | JobHandler | BatchHandler | OverflowHandler
+>;
 
 /** The gateway's own answers: what it is, how it is, and what an operator may ask of it. */
 export class OwnRoutes {

@@ -12,6 +12,22 @@ export type JobHandler = (typeof JOB_HANDLERS)[number];
 export const isJobHandler = (handler: Handler): handler is JobHandler =>
   JOB_HANDLERS.some((known) => known === handler);
 
+/** Files of clients, and batches of the calls in them. */
+const BATCH_HANDLERS = [
+  "fileUpload",
+  "fileList",
+  "fileGet",
+  "fileContent",
+  "fileDelete",
+  "batchCreate",
+  "batchList",
+  "batchGet",
+  "batchCancel",
+] as const;
+export type BatchHandler = (typeof BATCH_HANDLERS)[number];
+export const isBatchHandler = (handler: Handler): handler is BatchHandler =>
+  BATCH_HANDLERS.some((known) => known === handler);
+
 /** Work that may go to tiers, and its money. */
 const OVERFLOW_HANDLERS = [
   "overflowShow",
@@ -42,6 +58,7 @@ export type Handler =
   | "health"
   | "metrics"
   | JobHandler
+  | BatchHandler
   | OverflowHandler
   | "auditQuery"
   | "usage"
@@ -159,6 +176,15 @@ export const ROUTES: readonly Route[] = [
   own("/v1/jobs/*/events", ["GET"], "jobEvents", CLIENTS),
   own("/v1/jobs/*", ["GET"], "jobGet", CLIENTS),
   own("/v1/jobs/*", ["DELETE"], "jobCancel", CLIENTS),
+  own("/v1/files", ["POST"], "fileUpload", CLIENTS),
+  own("/v1/files", ["GET"], "fileList", CLIENTS),
+  own("/v1/files/*/content", ["GET"], "fileContent", CLIENTS),
+  own("/v1/files/*", ["GET"], "fileGet", CLIENTS),
+  own("/v1/files/*", ["DELETE"], "fileDelete", CLIENTS),
+  own("/v1/batches", ["POST"], "batchCreate", CLIENTS),
+  own("/v1/batches", ["GET"], "batchList", CLIENTS),
+  own("/v1/batches/*/cancel", ["POST"], "batchCancel", CLIENTS),
+  own("/v1/batches/*", ["GET"], "batchGet", CLIENTS),
   documents("/documentintelligence/documentModels/*:analyze", ["POST"], "documentSubmit"),
   documents("/documentintelligence/documentModels/*", ["GET", "DELETE"], "documentResult"),
   documents("/formrecognizer/documentModels/*:analyze", ["POST"], "documentSubmit"),

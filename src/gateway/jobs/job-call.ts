@@ -66,9 +66,11 @@ export class CallRecords implements AuditSink {
     if (event.shed) this.#audit.record(event);
   }
 
-  take(requestId: string): AuditEvent | null {
+  /** `standsAlone`: it is an entry of its own too, as the line of a batch is. */
+  take(requestId: string, standsAlone: boolean): AuditEvent | null {
     const event = this.#byRequest.get(requestId) ?? null;
     this.#byRequest.delete(requestId);
+    if (standsAlone && event !== null && !event.shed) this.#audit.record(event);
     return event;
   }
 
@@ -92,7 +94,8 @@ export function startJobCall(deps: JobCallDeps, job: JobRecord, ask: JobCallAsk)
       const percent = /^\d{1,3}$/.exec(headerValue(headers, "x-progress") ?? "")?.[0];
       if (percent !== undefined && Number(percent) <= 100) ask.onProgress(Number(percent));
     },
-    onEnd: (end) => resolve(readEnd(end, deps.records.take(ask.requestId), bytesMax, deps.clock.wall())),
+    onEnd: (end) =>
+      resolve(readEnd(end, deps.records.take(ask.requestId, job.batch !== undefined), bytesMax, deps.clock.wall())),
   });
   const context = contextOf(deps, job, ask, client);
   if (job.upstream === null) deps.inference.handleModelRoute(context, false);

@@ -35,7 +35,7 @@ export async function sendJobAnswer(
   if (answer.bytes !== undefined) return res.sendWhole(answer.status, headers, piece.value);
   if (!res.begin(answer.status, headers, undefined)) return;
   while (piece.done !== true) {
-    if (!(await write(res, piece.value, clock))) return;
+    if (!(await writePaced(res, piece.value, clock))) return;
     piece = await pieces.next();
   }
   res.end([]);
@@ -63,16 +63,16 @@ export async function sendJobEvents(
     const ended = !isOpen(read.job.state);
     const event = `event: job\nid: ${mark}\ndata: ${JSON.stringify(viewJob(read.job, read.partsDone))}\n\n`;
     // One that has seen the end already is told again: it asked, and there is nothing else to come.
-    if ((mark !== seen || ended) && !(await write(res, Buffer.from(event), clock))) return;
+    if ((mark !== seen || ended) && !(await writePaced(res, Buffer.from(event), clock))) return;
     if (ended) return res.end([]);
     seen = mark;
     read = await jobs.waitForChange(rest, key, seen, QUIET_MS, gone);
-    if (markOf(read) === seen && !(await write(res, Buffer.from(": waiting\n\n"), clock))) return;
+    if (markOf(read) === seen && !(await writePaced(res, Buffer.from(": waiting\n\n"), clock))) return;
   }
 }
 
 /** False: the client is gone, or was left because it takes nothing. */
-async function write(res: ClientReply, bytes: Buffer, clock: Clock): Promise<boolean> {
+export async function writePaced(res: ClientReply, bytes: Buffer, clock: Clock): Promise<boolean> {
   if (res.gone) return false;
   if (res.writePayload(bytes) !== "blocked") return true;
   const drained = new Promise<boolean>((resolve) => {

@@ -10,6 +10,8 @@ import type { Resolve } from "../../kernel/judged-lookup.ts";
 import { silentLogger, type Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
+import { judgeModel, type ModelJudge } from "../batches/judge-model.ts";
+import { Batches } from "../batches/open-batches.ts";
 import type { RedisLink } from "../../coord/redis/redis-link.ts";
 import type { Overflow } from "../overflow/open-overflow.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
@@ -35,6 +37,9 @@ export interface JobsPorts {
   readonly run: JobRunPorts;
   readonly shedsJobs: (upstream: Upstream) => boolean;
   readonly overflow: Overflow;
+  /** For the models of batches. */
+  readonly keyById: ModelJudge["keyById"];
+  readonly catalogPending: ModelJudge["catalogPending"];
   readonly resolve?: Resolve;
 }
 
@@ -66,6 +71,8 @@ const HAND_BACK_MS_MAX = 5_000;
  */
 export class Jobs {
   readonly service: JobService;
+  /** What is made of jobs. */
+  readonly batches: Batches;
   readonly #ports: JobsPorts;
   readonly #known: KnownStores;
   #store: JobStore | null = null;
@@ -76,6 +83,7 @@ export class Jobs {
   static async open(ports: JobsPorts): Promise<Jobs> {
     const jobs = new Jobs(ports);
     if (ports.link !== null || existsSync(jobs.#path)) await jobs.#open();
+    await jobs.batches.begin();
     return jobs;
   }
 
@@ -91,12 +99,32 @@ export class Jobs {
       metrics: ports.metrics,
       onEnded: (job, last) => this.#onEnded(job, last),
     });
+    this.batches = new Batches({
+      clock: ports.clock,
+      log: ports.log,
+      config: ports.config,
+      link: ports.link,
+      anotherLink: (link) => this.#anotherLink(link),
+      jobs: this,
+      judgeModel: (keyId, model) => judgeModel(ports, keyId, model),
+    });
     ports.metrics.collect(() => this.#manager?.counts);
+  }
+
+  /** The store itself, for who makes jobs of something larger. */
+  async store(): Promise<JobStore> {
+    return this.#store ?? (await this.#open());
+  }
+
+  /** Ends a job of such a one where it has not ended. */
+  async cancel(id: string, by: string): Promise<void> {
+    const outcome = await (await this.store()).change(id, { kind: "cancel", by });
+    if (outcome.kind === "moved" && outcome.ended) this.#onEnded(outcome.job, null);
   }
 
   /** Whether the job has still to come to its end. Rejects while nobody can know. */
   async isOpen(id: string): Promise<boolean> {
-    const read = await (this.#store ?? (await this.#open())).get(id);
+    const read = await (await this.store()).get(id);
     return read !== undefined && isOpen(read.job.state);
   }
 
@@ -122,11 +150,13 @@ export class Jobs {
     const given = new AbortController();
     const limit = this.#ports.clock.after(HAND_BACK_MS_MAX, () => given.abort());
     // A store that is away does not hold up the stop: the claims run out by themselves.
-    await this.#manager?.stop(AbortSignal.any([hurry, given.signal]));
+    const soon = AbortSignal.any([hurry, given.signal]);
+    await Promise.all([this.#manager?.stop(soon), this.batches.stop(soon)]);
     limit.cancel();
   }
 
   async close(): Promise<void> {
+    await this.batches.close();
     await this.#store?.close();
   }
 
@@ -205,6 +235,8 @@ export class Jobs {
   /** The one audit event of a job, by whoever brought it to its end. */
   #onEnded(job: JobRecord, last: AuditEvent | null): void {
     this.#ports.metrics.ended(job.class, job.state);
+    // Of a batch's lines each is on record by itself.
+    if (job.batch !== undefined) return;
     const code = job.error?.code ?? null;
     const ended = job.endedAt ?? job.createdAt;
     this.#ports.audit.record({

@@ -192,7 +192,8 @@ export class JobRun {
     const { clock, random, store } = this.#deps;
     const packed = await this.#body(`body/${index}`);
     const { path, body } = readPart(packed, this.job.path);
-    const end = await this.#call(path, body, `${this.job.id}.${this.job.attempts}.p${index}`);
+    const requestId = `${this.job.id}.${this.job.attempts}.p${index}`;
+    const end = await this.#call(path, body, requestId);
     if (this.#stopped !== null || fan.verdict().kind !== "running") return;
     const verdict = judgeCall(end.report, this.job.onShed);
     this.#deps.onVerdict(verdict);
@@ -200,6 +201,7 @@ export class JobRun {
     const kept = verdict.kind === "done" || ("keepsAnswer" in verdict && verdict.keepsAnswer);
     const part: JobPart = {
       index,
+      requestId,
       result: kept ? resultOf(end) : null,
       error: "error" in verdict ? verdict.error : null,
     };

@@ -1,0 +1,49 @@
+import { parentPort, workerData } from "node:worker_threads";
+import type { FileLimits } from "../files/file-store.ts";
+import { messageOf } from "../../kernel/errors.ts";
+import type { ThreadReply } from "../../kernel/thread-calls.ts";
+import { FileTables } from "./file-tables.ts";
+
+export type FileOperations = Omit<FileTables, "close">;
+export type FileOperation = keyof FileOperations;
+
+export interface FileWorkerData {
+  readonly path: string;
+  readonly limits: FileLimits;
+}
+
+export type FileRequest =
+  | { readonly kind: "call"; readonly call: number; readonly op: FileOperation; readonly args: readonly unknown[] }
+  | { readonly kind: "open"; readonly call: number }
+  | { readonly kind: "close"; readonly call: number };
+
+/** The thread that owns the database of files: what waits for the disk there holds up nobody's stream. */
+const port = parentPort;
+if (port === null) throw new Error("file-worker runs as a worker thread only");
+const { path, limits } = workerData as FileWorkerData;
+let tables: FileTables | undefined;
+
+function answer(request: FileRequest): unknown {
+  if (request.kind === "close") {
+    tables?.close();
+    tables = undefined;
+    return null;
+  }
+  tables ??= new FileTables(path, limits);
+  if (request.kind === "open") return null;
+  const operation = tables[request.op] as (this: FileTables, ...args: readonly unknown[]) => unknown;
+  return operation.call(tables, ...request.args);
+}
+
+port.on("message", (request: FileRequest) => {
+  let reply: ThreadReply;
+  try {
+    reply = { kind: "done", call: request.call, value: answer(request) };
+  } catch (error) {
+    reply = { kind: "failed", call: request.call, why: messageOf(error) };
+  }
+  const value = reply.kind === "done" ? reply.value : null;
+  // The bytes of a piece are its own memory: they change hands.
+  port.postMessage(reply, value instanceof Uint8Array && value.buffer instanceof ArrayBuffer ? [value.buffer] : []);
+  if (request.kind === "close") port.close();
+});
