@@ -59,8 +59,12 @@ if stays then
   redis.call("PEXPIREAT", KEYS[2], last)
 else
   local bytes = tonumber(redis.call("ZSCORE", KEYS[3], id) or "0")
-  redis.call("HINCRBY", KEYS[5], "bytes", -bytes)
-  if redis.call("HINCRBY", KEYS[5], "b:" .. ARGV[4], -bytes) <= 0 then redis.call("HDEL", KEYS[5], "b:" .. ARGV[4]) end
+  if bytes > 0 then
+    redis.call("HINCRBY", KEYS[5], "bytes", -bytes)
+    if redis.call("HINCRBY", KEYS[5], "b:" .. ARGV[4], -bytes) <= 0 then
+      redis.call("HDEL", KEYS[5], "b:" .. ARGV[4])
+    end
+  end
   redis.call("ZREM", KEYS[3], id)
   redis.call("HDEL", KEYS[4], id)
   redis.call("UNLINK", KEYS[1], KEYS[2])

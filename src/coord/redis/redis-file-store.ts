@@ -170,7 +170,8 @@ export class RedisFileStore implements FileStore {
 
   async #pieces(id: string, pieces: readonly Argument[], bounded: boolean): Promise<string> {
     const keys = [`doc:${id}`, `bytes:${id}`, "sizes", "totals"].map((key) => this.#named(key));
-    const args: Argument[] = [id, bounded ? this.#limits.bytesMax : "", this.#limits.keyBytesMax, ...pieces];
+    const args: Argument[] = [id, bounded ? this.#limits.bytesMax : "", this.#limits.keyBytesMax];
+    args.push(INDEX_MS, ...pieces);
     const step = bounded ? PIECE : PIECE_ON;
     return String(replyOf(await this.#bytesLink.run(step, keys, args, { timeoutMs: PIECE_MS })));
   }
