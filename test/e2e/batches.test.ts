@@ -6,7 +6,18 @@ import { startRedis } from "../../src/testing/servers/redis-server.ts";
 import type { TestServer } from "../../src/testing/servers/server-process.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { anEngine } from "./support/an-engine.ts";
-import { aClient, aLine, customId, ENDPOINT, linesOf, manyLines, over, submit, until, upload } from "./support/batches.ts";
+import {
+  aClient,
+  aLine,
+  customId,
+  ENDPOINT,
+  linesOf,
+  manyLines,
+  over,
+  submit,
+  until,
+  upload,
+} from "./support/batches.ts";
 import { aChat } from "./support/jobs.ts";
 import { startTestGateway, type TestGateway, type TestGatewayOptions } from "./support/test-gateway.ts";
 
@@ -104,7 +115,10 @@ for (const mode of ["local", "redis"] as const) {
         const ids: string[] = [];
         for (let i = 0; i < 5; i += 1) ids.push((await upload(client, text, `../in\u202e-${i}.jsonl`)).id);
         const file = await client.files.retrieve(ids[0] ?? "");
-        assert.deepEqual([file.bytes, file.filename, file.purpose, file.status], [text.length, "in-0.jsonl", "batch", "processed"]);
+        assert.deepEqual(
+          [file.bytes, file.filename, file.purpose, file.status],
+          [text.length, "in-0.jsonl", "batch", "processed"],
+        );
         assert.equal(await (await client.files.content(file.id)).text(), text);
         const listed: string[] = [];
         for await (const each of client.files.list({ limit: 2, order: "asc" })) listed.push(each.id);
@@ -114,7 +128,11 @@ for (const mode of ["local", "redis"] as const) {
         const held = ids[1] ?? "";
         const slow = aLine("slow", { delayHeadMs: 60_000 });
         const reading = await upload(client, `${slow}\n`);
-        const batch = await client.batches.create({ input_file_id: reading.id, endpoint: ENDPOINT, completion_window: "24h" });
+        const batch = await client.batches.create({
+          input_file_id: reading.id,
+          endpoint: ENDPOINT,
+          completion_window: "24h",
+        });
         await assert.rejects(client.files.delete(reading.id), { status: 409, code: "FILE_IN_USE" });
         await client.batches.cancel(batch.id);
         await over(client, batch.id);
@@ -162,7 +180,10 @@ for (const mode of ["local", "redis"] as const) {
           assert.equal(engine.ledger().entries.length, 0);
           assert.equal(batch.output_file_id, null);
           const empty = await over(client, (await submit(client, " \n\n")).id);
-          assert.deepEqual(empty.errors?.data?.map(({ code }) => code), ["empty_file"]);
+          assert.deepEqual(
+            empty.errors?.data?.map(({ code }) => code),
+            ["empty_file"],
+          );
         },
         { keys },
       );
@@ -174,7 +195,11 @@ for (const mode of ["local", "redis"] as const) {
         async (client, gateway) => {
           const stranger = aClient(gateway.port, OTHER);
           const file = await upload(client, manyLines(1));
-          const batch = await client.batches.create({ input_file_id: file.id, endpoint: ENDPOINT, completion_window: "24h" });
+          const batch = await client.batches.create({
+            input_file_id: file.id,
+            endpoint: ENDPOINT,
+            completion_window: "24h",
+          });
           const said = async (act: Promise<unknown>): Promise<unknown> => {
             const error = (await act.then(
               () => null,
@@ -193,7 +218,10 @@ for (const mode of ["local", "redis"] as const) {
             said(stranger.files.list({ after: id }) as unknown as Promise<unknown>),
           ];
           const theirs = await Promise.all(each(file.id, batch.id));
-          assert.deepEqual(theirs, await Promise.all(each("file-AAAAAAAAAAAAAAAAAAAAAAAA", "batch_AAAAAAAAAAAAAAAAAAAAAAAA")));
+          assert.deepEqual(
+            theirs,
+            await Promise.all(each("file-AAAAAAAAAAAAAAAAAAAAAAAA", "batch_AAAAAAAAAAAAAAAAAAAAAAAA")),
+          );
           assert.deepEqual((theirs[0] as [number])[0], 404);
           assert.deepEqual((await stranger.files.list()).data, []);
           assert.deepEqual((await stranger.batches.list()).data, []);
@@ -205,7 +233,10 @@ for (const mode of ["local", "redis"] as const) {
 
     test("a batch that is cancelled keeps what is done, and says of every other line that it was not carried out [20.J7]", async () => {
       await withGateway(mode, async (client) => {
-        const created = await submit(client, manyLines(2_000, (index) => (index < 10 ? {} : { delayHeadMs: 60_000 })));
+        const created = await submit(
+          client,
+          manyLines(2_000, (index) => (index < 10 ? {} : { delayHeadMs: 60_000 })),
+        );
         await until(client, created.id, ({ request_counts }) => (request_counts?.completed ?? 0) === 10);
         const cancelling = await client.batches.cancel(created.id);
         assert.equal(cancelling.status, "cancelling");

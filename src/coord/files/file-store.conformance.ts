@@ -62,7 +62,13 @@ function documentSuite(fresh: () => Promise<FilesUnderTest>): void {
     const { seq = 0 } = (await store.read("file-2")) ?? {};
     assert.deepEqual(await list({ after: seq }), ["file-1"]);
     assert.deepEqual(await list({ after: seq, oldestFirst: true }), ["file-3", "file-4"]);
-    assert.deepEqual(await list({ keyId: null, oldestFirst: true, limit: 9 }), ["file-1", "file-2", "file-3", "file-4", "file-6"]);
+    assert.deepEqual(await list({ keyId: null, oldestFirst: true, limit: 9 }), [
+      "file-1",
+      "file-2",
+      "file-3",
+      "file-4",
+      "file-6",
+    ]);
     assert.equal(await store.write("file-5", 1, "shown", aPlace()), true);
     assert.deepEqual(await list({ limit: 1 }), ["file-5"]);
     await store.close();

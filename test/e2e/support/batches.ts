@@ -16,11 +16,12 @@ export const aLine = (
   id: string,
   sim: Readonly<Record<string, unknown>> = {},
   change: Readonly<Record<string, unknown>> = {},
-): string =>
-  JSON.stringify({ custom_id: id, method: "POST", url: ENDPOINT, body: aChat(sim, "batch"), ...change });
+): string => JSON.stringify({ custom_id: id, method: "POST", url: ENDPOINT, body: aChat(sim, "batch"), ...change });
 
-export const manyLines = (count: number, sim: (index: number) => Readonly<Record<string, unknown>> = () => ({})): string =>
-  Array.from({ length: count }, (_, index) => `${aLine(customId(index), sim(index))}\n`).join("");
+export const manyLines = (
+  count: number,
+  sim: (index: number) => Readonly<Record<string, unknown>> = () => ({}),
+): string => Array.from({ length: count }, (_, index) => `${aLine(customId(index), sim(index))}\n`).join("");
 
 export async function upload(client: OpenAI, text: string | Buffer, name = "in.jsonl"): Promise<OpenAI.FileObject> {
   return client.files.create({ file: await toFile(Buffer.from(text), name), purpose: "batch" });

@@ -1,0 +1,31 @@
+import type { BatchRecord } from "../contract/batch.ts";
+
+/** A batch that was just taken; what the test cares about is given. */
+export const aBatch = (change: Partial<BatchRecord> = {}): BatchRecord => ({
+  id: "batch_a",
+  keyId: "k",
+  weight: 1,
+  allowExternal: false,
+  endpoint: "/v1/chat/completions",
+  inputFileId: "file-in",
+  window: "24h",
+  metadata: null,
+  createdAt: 0,
+  expiresAt: 1_000,
+  keepMs: 10_000,
+  outputKeepMs: 10_000,
+  state: "validating",
+  inProgressAt: null,
+  finalizingAt: null,
+  endedAt: null,
+  cancellingAt: null,
+  problems: [],
+  total: null,
+  cursor: { line: 0, offset: 0 },
+  open: [],
+  settled: [],
+  outputFileId: "file-out",
+  errorFileId: "file-err",
+  driver: null,
+  ...change,
+});
