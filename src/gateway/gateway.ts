@@ -248,18 +248,21 @@ export class Gateway {
     };
   }
 
+  /** What most parts have in common. */
+  #shared() {
+    const { clock, random, log } = this.#options;
+    const ports = { clock, random, log, audit: this.#audit, registry: this.#registry };
+    return { ...ports, config: () => this.#config, draining: () => this.#draining };
+  }
+
   #makeOverflow(signer: () => Promise<Signer>): Overflow {
-    const { clock, log } = this.#options;
+    const { clock } = this.#options;
     const feed = this.#feed;
     return new Overflow({
-      clock,
-      log,
-      audit: this.#audit,
+      ...this.#shared(),
       signer,
       client: this.#client,
-      registry: this.#registry,
       makeRegistry: () => this.#makeRegistry(null),
-      config: () => this.#config,
       link: this.#coordination.link,
       metrics: this.#metrics.overflow,
       usage: this.#keyCounts.usage,
@@ -271,16 +274,9 @@ export class Gateway {
   }
 
   #openJobs(): Promise<Jobs> {
-    const { clock, random, log } = this.#options;
     const records = new CallRecords(this.#audit);
     return Jobs.open({
-      clock,
-      random,
-      log,
-      audit: this.#audit,
-      registry: this.#registry,
-      config: () => this.#config,
-      draining: () => this.#draining,
+      ...this.#shared(),
       link: this.#coordination.link,
       metrics: this.#metrics.jobs,
       shedsJobs: (upstream) => this.#gpuHealth?.shedder.shedsJobs(upstream) === true,
@@ -288,10 +284,7 @@ export class Gateway {
       keyById: (id) => this.#keys.byId(id) ?? (this.#config.auth.mode === "none" ? ANONYMOUS : undefined),
       catalogPending: this.#inferenceDeps.catalogPending,
       run: {
-        clock,
-        random,
-        log,
-        registry: this.#registry,
+        ...this.#shared(),
         records,
         // Calls of jobs are handed back by their own way when the gateway stops, so it does not wait for them.
         inference: new InferenceHandler({ ...this.#inferenceDeps, audit: records, calls: new Bag() }),
@@ -307,16 +300,11 @@ export class Gateway {
   }
 
   #makeOwnRoutes(metricsRegistry: Registry, { chain }: OpenedAudit): OwnRoutes {
-    const { clock, log, version } = this.#options;
+    const { clock, version } = this.#options;
     const feed = this.#feed;
     return new OwnRoutes({
-      clock,
-      log,
-      audit: this.#audit,
+      ...this.#shared(),
       chain,
-      config: () => this.#config,
-      draining: () => this.#draining,
-      registry: this.#registry,
       metricsRegistry,
       coordination: () => coordinationHealth(this.#config.coordination, this.#coordination, clock),
       keyAdmin: () => this.#keyAdmin,
@@ -351,22 +339,15 @@ export class Gateway {
   }
 
   #makeDispatcher(own: OwnRoutes): Dispatcher {
-    const ports = {
-      clock: this.#options.clock,
-      log: this.#options.log,
-      config: () => this.#config,
-      audit: this.#audit,
-    };
     const jobs = new JobRoutes({
-      ...ports,
+      ...this.#shared(),
       wheel: this.#wheel,
       budget: this.#budget,
-      registry: this.#registry,
       jobs: () => this.#openedJobs().service,
       durability: () => this.#jobs?.health().durability ?? null,
       reader: this.#submissions,
     });
-    const batches = new BatchRoutes({ ...ports, jobs: () => this.#openedJobs(), draining: () => this.#draining });
+    const batches = new BatchRoutes({ ...this.#shared(), jobs: () => this.#openedJobs() });
     return new Dispatcher({
       clock: this.#options.clock,
       keys: this.#keys,

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, test } from "node:test";
-import OpenAI from "openai";
+import type OpenAI from "openai";
 import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { startRedis } from "../../src/testing/servers/redis-server.ts";
 import type { TestServer } from "../../src/testing/servers/server-process.ts";

@@ -4,6 +4,7 @@ import { ROLES } from "../../src/contract/roles.ts";
 import { ROUTES, type Route } from "../../src/gateway/http/routes.ts";
 import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { RawClient } from "../../src/testing/raw-client.ts";
+import { COMMITTED_ROLES } from "./support/committed-roles.ts";
 import { anEngine } from "./support/an-engine.ts";
 import { headerOf, heard, type HeardAnswer } from "./support/raw-answers.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
@@ -79,88 +80,6 @@ const codeOf = (answer: HeardAnswer): string => {
   return error.innererror?.code ?? error.code;
 };
 
-/**
- * Who gets past permission on each route: `+` let in, `401`/`403` refused. Columns: no key, a wrong one, an expired one, a
- * revoked one, then the roles in their order.
- */
-const COMMITTED = `
-route                            none bad exp rev | client operator admin approver agent gateway metrics
-POST /v1/chat/completions        401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/completions             401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/responses               401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/messages                401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/messages/count_tokens   401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/embeddings              401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/rerank                  401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/score                   401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/classify                401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/moderations             401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/tokenize                401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/detokenize              401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/audio/speech            401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/audio/transcriptions    401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/audio/translations      401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/images/generations      401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/images/edits            401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/images/variations       401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/load_lora_adapter       401  401 401 401 | 403    403      +     403      403   403     403
-POST /v1/unload_lora_adapter     401  401 401 401 | 403    403      +     403      403   403     403
-GET /v1/models                   401  401 401 401 | +      +        +     403      403   403     403
-HEAD /v1/models                  401  401 401 401 | +      +        +     403      403   403     403
-GET /v1/models/*                 401  401 401 401 | +      +        +     403      403   403     403
-HEAD /v1/models/*                401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/jobs                    401  401 401 401 | +      +        +     403      403   403     403
-GET /v1/jobs                     401  401 401 401 | +      +        +     403      403   403     403
-GET /v1/jobs/*/result            401  401 401 401 | +      +        +     403      403   403     403
-GET /v1/jobs/*/events            401  401 401 401 | +      +        +     403      403   403     403
-GET /v1/jobs/*                   401  401 401 401 | +      +        +     403      403   403     403
-DELETE /v1/jobs/*                401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/files                   401  401 401 401 | +      +        +     403      403   403     403
-GET /v1/files                    401  401 401 401 | +      +        +     403      403   403     403
-GET /v1/files/*/content          401  401 401 401 | +      +        +     403      403   403     403
-GET /v1/files/*                  401  401 401 401 | +      +        +     403      403   403     403
-DELETE /v1/files/*               401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/batches                 401  401 401 401 | +      +        +     403      403   403     403
-GET /v1/batches                  401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/batches/*/cancel        401  401 401 401 | +      +        +     403      403   403     403
-GET /v1/batches/*                401  401 401 401 | +      +        +     403      403   403     403
-any /upstreams/*                 401  401 401 401 | +      +        +     403      403   403     403
-GET /healthz                     +    +   +   +   | +      +        +     +        +     +       +
-HEAD /healthz                    +    +   +   +   | +      +        +     +        +     +       +
-GET /readyz                      +    +   +   +   | +      +        +     +        +     +       +
-HEAD /readyz                     +    +   +   +   | +      +        +     +        +     +       +
-GET /health                      401  401 401 401 | 403    +        +     403      403   403     403
-HEAD /health                     401  401 401 401 | 403    +        +     403      403   403     403
-GET /metrics                     401  401 401 401 | 403    +        +     403      403   403     +
-HEAD /metrics                    401  401 401 401 | 403    +        +     403      403   403     +
-GET /admin/audit                 401  401 401 401 | 403    +        +     403      403   403     403
-GET /usage                       401  401 401 401 | +      +        +     403      403   403     403
-GET /admin/audit/chain           401  401 401 401 | 403    +        +     403      403   403     403
-GET /admin/gpus                  401  401 401 401 | 403    +        +     403      403   403     403
-POST /admin/gpus/clear           401  401 401 401 | 403    +        +     403      403   403     403
-GET /overflow/*                                  401  401 401 401 | 403    +        +     +          403   403     403
-HEAD /overflow/*                                 401  401 401 401 | 403    +        +     +          403   403     403
-GET /admin/overflow/spend                        401  401 401 401 | 403    +        +     +          403   403     403
-GET /admin/overflow/approvals                    401  401 401 401 | 403    +        +     +          403   403     403
-POST /admin/overflow/approvals                   401  401 401 401 | 403    403      +     +          403   403     403
-DELETE /admin/overflow/approvals/*               401  401 401 401 | 403    403      +     +          403   403     403
-POST /admin/overflow/stop                        401  401 401 401 | 403    +        +     +          403   403     403
-POST /admin/overflow/go                          401  401 401 401 | 403    403      +     +          403   403     403
-POST /admin/overflow/tiers/*/resume              401  401 401 401 | 403    403      +     +          403   403     403
-POST /admin/overflow/reservations/*              401  401 401 401 | 403    403      +     +          403   403     403
-POST /admin/overflow/accept                      401  401 401 401 | 403    403      +     +          403   403     403
-GET /admin/keys                  401  401 401 401 | 403    403      +     403      403   403     403
-POST /admin/keys                 401  401 401 401 | 403    403      +     403      403   403     403
-POST /admin/keys/*/rotate        401  401 401 401 | 403    403      +     403      403   403     403
-DELETE /admin/keys/*             401  401 401 401 | 403    403      +     403      403   403     403
-POST /documentintelligence/documentModels/*:analyze  401  401 401 401 | +      +        +     403      403   403     403
-GET /documentintelligence/documentModels/*           401  401 401 401 | +      +        +     403      403   403     403
-DELETE /documentintelligence/documentModels/*        401  401 401 401 | +      +        +     403      403   403     403
-POST /formrecognizer/documentModels/*:analyze        401  401 401 401 | +      +        +     403      403   403     403
-GET /formrecognizer/documentModels/*                 401  401 401 401 | +      +        +     403      403   403     403
-POST /v1/*                       401  401 401 401 | +      +        +     403      403   403     403
-`;
-
 const methodsOf = (route: Route): readonly string[] => (route.methods === "any" ? ["any"] : route.methods);
 /** A path that this route and no other takes. */
 const pathOf = (route: Route): string =>
@@ -174,7 +93,7 @@ test("every route admits exactly the roles of the committed table, and no key, a
     revoked,
     ...ROLES.map((role) => gateway.keys[role]),
   ];
-  const table = COMMITTED.trim()
+  const table = COMMITTED_ROLES.trim()
     .split("\n")
     .slice(1)
     .map((row) =>

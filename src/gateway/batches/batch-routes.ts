@@ -105,7 +105,7 @@ export class BatchRoutes {
       })) ?? [];
     const records = docs.slice(0, query.limit).map((doc) => JSON.parse(doc.text) as FileRecord | BatchRecord);
     const data = await Promise.all(
-      records.map((record) => ("purpose" in record ? viewFile(record) : this.#view(record))),
+      records.map(async (record) => ("purpose" in record ? viewFile(record) : this.#view(record))),
     );
     return {
       object: "list",

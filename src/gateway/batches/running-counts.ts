@@ -8,8 +8,9 @@ export async function runningCounts(
   jobs: Pick<JobStore, "parts"> | null,
 ): Promise<{ readonly completed: number; readonly failed: number }> {
   let { completed, failed } = countsOf(batch);
-  const ids = jobs === null ? [] : batch.open.flatMap((chunk) => chunk.jobs);
-  for (const parts of await Promise.all(ids.map((id) => jobs?.parts(id) ?? []))) {
+  if (jobs === null) return { completed, failed };
+  const ids = batch.open.flatMap((chunk) => chunk.jobs);
+  for (const parts of await Promise.all(ids.map((id) => jobs.parts(id)))) {
     const bad = parts.filter(({ error }) => error !== null).length;
     failed += bad;
     completed += parts.length - bad;

@@ -58,7 +58,8 @@ export async function settleChunk(
   };
   for (const [index, { customId }] of lines.entries()) {
     const { job, part, jobId } = ends[index] ?? NO_END;
-    const bytes = part?.result == null || jobId === null ? undefined : await jobs.readPartBytes(jobId, part.index);
+    const bytes =
+      jobId !== null && (part?.result ?? null) !== null ? await jobs.readPartBytes(jobId, part?.index ?? 0) : undefined;
     const id = `batch_req_${batch.id.slice("batch_".length)}_${chunk.line + index}`;
     waiting.push({ id, customId, part, bytes, job: job?.job ?? null, void: reason ?? expiredWith(job) });
     waitingBytes += bytes?.length ?? 0;

@@ -11,7 +11,7 @@ import { bodyLength } from "../http/request-body.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import type { Jobs } from "../jobs/open-jobs.ts";
 import { BodyStream } from "./body-stream.ts";
-import { newId, newName, PieceWriter, type FileShelf } from "./file-shelf.ts";
+import { newId, newName, PieceWriter } from "./file-shelf.ts";
 
 export interface UploadsDeps {
   readonly clock: Clock;
