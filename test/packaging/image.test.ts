@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { parse } from "yaml";
 import { newKey } from "../../src/contract/key-hash.ts";
-import { mayContain, runContained } from "./support/container.ts";
+import { Contained, mayContain } from "./support/container.ts";
 import { pythonPackage, ran, read, ROOT, temporaryFolder } from "./support/tools.ts";
 
 // No engine builds the image here. What its definition promises is run as a runtime would run it: as the first process, without
@@ -46,7 +46,6 @@ test("hadolint has no complaint about the image's definition", () => {
 test("as the first process of a container, without rights and on a root that can't be written to, a gateway serves under Node's permission model, is found alive, and ends in good order on SIGTERM [80.C50]", async (t) => {
   if (!mayContain()) return t.diagnostic("only root may make a container: nothing was run in one");
   const [root, config] = [join(home, "root"), join(home, "config")];
-  mkdirSync(root);
   mkdirSync(config);
   const { key, hash } = newKey();
   const file = `listen: 127.0.0.1:0\nauth: {mode: keys, keys: [{id: root, hash: "sha256:${hash}", role: admin}]}\nupstreams: []\n`;
@@ -54,9 +53,9 @@ test("as the first process of a container, without rights and on a root that can
   const gateway = compose.services["gateway-a"] ?? assert.fail("no gateway");
   const command = gateway.command.map((word) => (word === "0.0.0.0:8200" ? "127.0.0.1:0" : word));
   const entrypoint = JSON.parse(instruction("ENTRYPOINT")) as string[];
-  await using contained = runContained([...entrypoint, ...command], {
+  await using contained = new Contained([...entrypoint, ...command], {
     root,
-    config,
+    mounts: { [config]: "/etc/yardmaster" },
     env: {
       NODE_OPTIONS: gateway.environment["NODE_OPTIONS"] ?? "",
       NODE_COMPILE_CACHE: "/opt/yardmaster/compile",
@@ -81,8 +80,7 @@ test("as the first process of a container, without rights and on a root that can
   assert.equal((await fetch(`http://127.0.0.1:${port}/v1/models`, asRoot)).status, 200);
   assert.equal((await fetch(`http://127.0.0.1:${port}/admin/audit`, asRoot)).status, 200);
 
-  process.kill(pid, "SIGTERM");
-  const { code, err } = await contained.program.end();
+  const { code, err } = await contained.terminate();
   assert.equal(code, 0, err);
   assert.doesNotMatch(err, /"level":"error"|ERR_ACCESS_DENIED|Warning/);
 });
