@@ -31,7 +31,7 @@ const settings = (unit: string): Map<string, string> =>
 function layOut(): void {
   cpSync("/usr/lib/systemd/system", join(root, "usr/lib/systemd/system"), { recursive: true, verbatimSymlinks: true });
   for (const unit of UNITS) cpSync(join(ROOT, unit), join(root, "etc/systemd/system", basename(unit)));
-  for (const path of ["/opt/yardmaster/node_modules/.bin/yardmaster", "/bin/kill"]) {
+  for (const path of ["/opt/yardmaster/bin/yardmaster", "/bin/kill"]) {
     mkdirSync(join(root, dirname(path)), { recursive: true });
     writeFileSync(join(root, path), "#!/bin/sh\n");
     chmodSync(join(root, path), 0o755);
