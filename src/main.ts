@@ -1,7 +1,8 @@
 import { readFileSync } from "node:fs";
-import { EXIT, processIo, type Command } from "./cli/cli-io.ts";
+import { EXIT, processIo } from "./cli/cli-io.ts";
 import { dispatch } from "./cli/dispatch.ts";
 import { systemClock } from "./kernel/clock.ts";
+import { commandsFor } from "./up/commands-for.ts";
 import type { ProcessPorts } from "./up/process-ports.ts";
 
 /** A second signal that does not end the process in this time is followed by the end all the same. */
@@ -38,32 +39,7 @@ const ports = (): ProcessPorts => ({
   hasAgents: process.platform === "linux",
 });
 
-/** Only what the first word names is loaded: a role's code takes longer to load than a gateway takes to start. */
-async function commandsFor(word: string | undefined): Promise<readonly Command[]> {
-  switch (word) {
-    case "gateway":
-      return [(await import("./up/gateway-role.ts")).gatewayRole(ports)];
-    case "control":
-      return [(await import("./up/control-role.ts")).controlRole(ports)];
-    case "agent":
-      return [(await import("./up/agent-role.ts")).agentRole(ports)];
-    case "sim-engine":
-      return [(await import("./up/sim-engine-role.ts")).simEngineRole(ports)];
-    case "up":
-      return [(await import("./up/up-role.ts")).upRole(ports)];
-    default: {
-      const [roles, cli, audit, verify] = await Promise.all([
-        Promise.all(["up", "gateway", "control", "agent", "sim-engine"].map(commandsFor)),
-        import("./cli/commands.ts"),
-        import("./cli/ctl-audit.ts"),
-        import("./cli/ctl-verify.ts"),
-      ]);
-      return [...roles.flat(), ...cli.cliCommands, ...audit.CTL_AUDIT_COMMANDS, verify.ctlVerify];
-    }
-  }
-}
-
 const argv = process.argv.slice(2);
-const code = await dispatch(argv, await commandsFor(argv[0]), version, io);
+const code = await dispatch(argv, await commandsFor(argv[0], ports), version, io);
 // Sockets and workers that are still closing must not keep a stopped process.
 process.exit(outputClosed() ? EXIT.done : code);

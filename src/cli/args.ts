@@ -8,6 +8,16 @@ import type { LogLevel } from "../kernel/log.ts";
 
 export const usageError = (message: string): YardmasterError => new YardmasterError("USAGE", message);
 
+/** An option that a command does not have; `options` are those that it has. */
+export class UnknownOption extends YardmasterError {
+  readonly options: readonly string[];
+
+  constructor(message: string, options: readonly string[]) {
+    super("USAGE", message);
+    this.options = options;
+  }
+}
+
 /** The options that every role takes. */
 export interface RoleFlags {
   readonly configPath: string;
@@ -79,7 +89,8 @@ function refuseUnknown(args: readonly string[], options: ParseArgsOptionsConfig)
     const name = arg.slice(2).split("=", 1)[0] ?? "";
     if (Object.hasOwn(options, name)) continue;
     const near = nearest(name, Object.keys(options));
-    throw usageError(`unknown option --${name}${near === undefined ? "" : `; did you mean --${near}?`}`);
+    const hint = near === undefined ? "" : `; did you mean --${near}?`;
+    throw new UnknownOption(`unknown option --${name}${hint}`, Object.keys(options));
   }
 }
 

@@ -1,5 +1,6 @@
 import type { Command } from "./cli-io.ts";
 import { configCommands } from "./config-commands.ts";
+import { configConvert } from "./config-convert.ts";
 import { ctlJobCommands } from "./ctl-jobs.ts";
 import { ctlCatalogCommands } from "./ctl-catalog.ts";
 import { ctlClusterCommands } from "./ctl-cluster.ts";
@@ -17,6 +18,7 @@ import { keyCommands } from "./key-commands.ts";
 /** Commands that end by themselves. The roles, which run until they are told to stop, are added by `main.ts`. */
 export const cliCommands: readonly Command[] = [
   ...configCommands,
+  configConvert,
   ...keyCommands,
   ...ctlKeyCommands,
   ...ctlJobCommands,

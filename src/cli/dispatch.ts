@@ -36,6 +36,9 @@ export async function dispatch(
   }
 }
 
+const FOOT = `\`yardmaster COMMAND --help\` explains one; \`yardmaster --version\` prints the version.
+`;
+
 function leadingWords(argv: readonly string[]): readonly string[] {
   const end = argv.findIndex((arg) => arg.startsWith("-"));
   return end < 0 ? argv : argv.slice(0, end);
@@ -62,7 +65,7 @@ function explainUnknown(
     depth += 1;
   }
   const wrong = words[depth];
-  const listing = `usage: yardmaster ${[...words.slice(0, depth), "COMMAND"].join(" ")} [options]\n\n${listCommands(within)}\n`;
+  const listing = `usage: yardmaster ${[...words.slice(0, depth), "COMMAND"].join(" ")} [options]\n\n${listCommands(within, depth)}\n\n${FOOT}`;
   if (wrong === undefined && asksForHelp(argv)) {
     io.out(listing);
     return EXIT.done;
@@ -81,7 +84,17 @@ function explainUnknown(
   return EXIT.usage;
 }
 
-function listCommands(commands: readonly Command[]): string {
-  const width = Math.max(...commands.map((command) => command.words.join(" ").length));
-  return commands.map((command) => `  ${command.words.join(" ").padEnd(width)}  ${command.summary}`).join("\n");
+/** Words under which there are so many commands that they are listed by themselves. */
+const GROUPS: Readonly<Record<string, string>> = {
+  ctl: "ask a running gateway or control plane, and tell it what to do (`yardmaster ctl --help` lists it)",
+};
+
+function listCommands(commands: readonly Command[], depth: number): string {
+  const rows = new Map<string, string>();
+  for (const { words, summary } of commands) {
+    const group = depth === 0 ? GROUPS[words[0] ?? ""] : undefined;
+    rows.set(group === undefined ? words.join(" ") : `${words[0]} COMMAND`, group ?? summary);
+  }
+  const width = Math.max(...[...rows.keys()].map((name) => name.length));
+  return [...rows].map(([name, summary]) => `  ${name.padEnd(width)}  ${summary}`).join("\n");
 }

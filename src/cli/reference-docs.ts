@@ -5,6 +5,7 @@ import { renderMetricsReference } from "../contract/metrics-reference.ts";
 import { listFields } from "../contract/schema-fields.ts";
 import type { Field } from "../contract/schema-fields.ts";
 import { ERRORS } from "../kernel/errors.ts";
+import type { Command } from "./cli-io.ts";
 
 /** Pages of docs/reference that are made from the code. A test compares them with the files, so they can't drift apart. */
 export interface ReferencePage {
@@ -66,6 +67,31 @@ a log line, and the old one stays. \`listen\`, \`data_dir\`, \`coordination\`, \
 \`http.headers_timeout_s\` and \`http.keep_alive_s\` wait for the next start.
 
 ${renderKeys(configFile)}`;
+}
+
+const CLI_SECTIONS: readonly (readonly [title: string, takes: (words: readonly string[]) => boolean])[] = [
+  ["Roles", ({ length }) => length === 1],
+  ["The configuration and its keys", ([first, second]) => first !== "ctl" && second !== undefined],
+  ["A running system", ([first, second]) => first === "ctl" && second !== undefined],
+];
+
+/** Every command with the whole text of its `--help`. */
+export function renderCliPage(commands: readonly Command[]): string {
+  const sections = CLI_SECTIONS.map(([title, takes]) => {
+    const entries = commands
+      .filter(({ words }) => takes(words))
+      .map(
+        ({ words, summary, help }) =>
+          `### \`yardmaster ${words.join(" ")}\`\n\n${summary[0]?.toUpperCase()}${summary.slice(1)}.\n\n\`\`\`text\n${help.trimEnd()}\n\`\`\`\n`,
+      );
+    return `## ${title}\n\n${entries.join("\n")}`;
+  });
+  return `${GENERATED}# Command line
+
+\`yardmaster --help\` lists the commands, \`yardmaster COMMAND --help\` explains one. Results are on standard output, remarks and errors on standard
+error. Exit codes: 0 done, 1 refused or failed, 2 the command line or a file can't be used, 3 nobody was reached.
+
+${sections.join("\n")}`;
 }
 
 function renderDefault(field: Field): string {

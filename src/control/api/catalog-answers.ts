@@ -27,8 +27,8 @@ const HISTORY_MAX = 200;
 const BODY_MS_MAX = 30_000;
 const SMALL_BODY_BYTES_MAX = 64 * 1024;
 
-const rollbackRequest = z.strictObject({ revision: z.int().positive(), confirm: z.string().max(64).optional() });
-const confirmRequest = z.strictObject({ token: z.string().min(1).max(64) });
+export const rollbackRequest = z.strictObject({ revision: z.int().positive(), confirm: z.string().max(64).optional() });
+export const confirmRequest = z.strictObject({ token: z.string().min(1).max(64) });
 
 const etag = (revision: number): string => `"${revision}"`;
 

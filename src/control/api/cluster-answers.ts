@@ -37,7 +37,7 @@ const EVENTS_DEFAULT = 100;
 const LOG_LINES_DEFAULT = 100;
 const REFUSAL_CHARS_MAX = 1_000;
 
-const tokenRequest = z.strictObject({
+export const tokenRequest = z.strictObject({
   node: z.string().regex(CONFIG_ID, "use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit"),
   /** Also where an agent of this name is connected: its credential ends when the token is used. */
   replace: z.boolean().default(false),

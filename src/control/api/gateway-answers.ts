@@ -19,7 +19,7 @@ export interface GatewayAnswerPorts {
   readonly bounded: <T>(work: Promise<T>) => Promise<T>;
 }
 
-const enrolRequest = z.strictObject({
+export const enrolRequest = z.strictObject({
   name: z.string().regex(CONFIG_ID, "use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit"),
 });
 

@@ -26,9 +26,9 @@ const paceFields = {
   max_unavailable: count.default(DEFAULT_PACE.maxUnavailable),
   min_available: count.default(DEFAULT_PACE.minAvailable),
 };
-const restartRequest = z.strictObject({ in_place: z.boolean().default(false), ...paceFields });
-const rolloutRequest = z.strictObject({ continue: z.boolean().default(false), ...paceFields });
-const scaleRequest = z.strictObject({ replicas: count });
+export const restartRequest = z.strictObject({ in_place: z.boolean().default(false), ...paceFields });
+export const rolloutRequest = z.strictObject({ continue: z.boolean().default(false), ...paceFields });
+export const scaleRequest = z.strictObject({ replicas: count });
 
 /** What operators ask for of running replicas. */
 export class RestartAnswers {

@@ -1,11 +1,11 @@
+// Writes the pages of docs/reference that are made from the code. With `--check` it writes nothing, and fails when one is not current.
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { referencePages } from "./reference-docs.ts";
+import { allPages } from "./reference/all-pages.ts";
 
-// Writes the pages of docs/reference that are made from the code. With `--check` it writes nothing, and fails when one is not current.
-
-const folder = join(import.meta.dirname, "../../docs/reference");
-const stale = referencePages().filter(({ file, text }) => {
+const folder = join(import.meta.dirname, "../docs/reference");
+const pages = await allPages();
+const stale = pages.filter(({ file, text }) => {
   const path = join(folder, file);
   return !existsSync(path) || readFileSync(path, "utf8") !== text;
 });

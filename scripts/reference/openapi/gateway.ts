@@ -1,0 +1,421 @@
+import { z } from "zod";
+import { issuedKey, keyList, newKeyRequest, rotateKeyRequest } from "../../../src/contract/admin-keys.ts";
+import { AUDIT_LIMIT_MAX, AUDIT_TIME_HINT } from "../../../src/contract/audit-params.ts";
+import { gpuClearBody, gpuClearView, gpuHealthView } from "../../../src/contract/gpu-health-view.ts";
+import { jobSubmission } from "../../../src/contract/job-submission.ts";
+import { JOB_STATES } from "../../../src/contract/job.ts";
+import { jobView } from "../../../src/contract/job-view.ts";
+import {
+  approvalsView,
+  approvalView,
+  approveBody,
+  overflowStateView,
+  settleBody,
+  spendView,
+  stopBody,
+} from "../../../src/contract/overflow-view.ts";
+import { type Handler, type Route, ROUTES } from "../../../src/gateway/http/routes.ts";
+import type { ErrorCode } from "../../../src/kernel/errors.ts";
+import {
+  type AnswerDoc,
+  type BodyDoc,
+  type JsonSchema,
+  type OperationDoc,
+  type QueryDoc,
+  renderDocument,
+} from "./document.ts";
+
+const JSON_TYPE = "application/json";
+const ok = (description: string, schema: z.ZodType | JsonSchema): { readonly 200: AnswerDoc } => ({
+  200: { description, schema },
+});
+const text = (description: string): { readonly 200: AnswerDoc } => ({
+  200: { description, schema: { type: "string" }, types: ["text/plain"] },
+});
+const body = (schema: z.ZodType, required = true): BodyDoc => ({
+  required,
+  content: { [JSON_TYPE]: schema },
+});
+const whole = (name: string, description: string, minimum: number, maximum: number): QueryDoc => ({
+  name,
+  description,
+  schema: { type: "integer", minimum, maximum },
+});
+const words = (name: string, description: string): QueryDoc => ({
+  name,
+  description,
+  schema: { type: "string", minLength: 1, maxLength: 512 },
+});
+
+/** What an engine answers with is the engine's own: it passes through, with any status. */
+const ENGINES_OWN: AnswerDoc = {
+  description: "The engine's own answer, as it wrote it.",
+  schema: {},
+  types: ["*/*"],
+};
+const CALL_ERRORS: readonly ErrorCode[] = [
+  "MODEL_UNKNOWN",
+  "CLASS_UNKNOWN",
+  "CLASS_FORBIDDEN",
+  "MODEL_FORBIDDEN",
+  "EXTERNAL_UPSTREAM_FORBIDDEN",
+  "QUEUE_FULL",
+  "GPU_SATURATED",
+  "KEY_QUOTA_SPENT",
+  "REQUEST_OVER_LIMIT",
+  "KEY_COUNTS_UNAVAILABLE",
+  "QUEUE_TIMEOUT",
+  "UPSTREAM_UNAVAILABLE",
+  "COLD_START",
+  "UPSTREAM_ERROR",
+  "UPSTREAM_PROTOCOL",
+  "UPSTREAM_TIMEOUT",
+  "IDEMPOTENCY_IN_PROGRESS",
+  "IDEMPOTENCY_MISMATCH",
+  "MEDIA_TYPE_UNSUPPORTED",
+  "DRAINING",
+];
+const JOB_STORE: readonly ErrorCode[] = ["JOB_STORE_UNAVAILABLE"];
+const JOB_ERRORS: readonly ErrorCode[] = ["JOB_UNKNOWN", "JOB_IN_OTHER_STORE", "STORE_LOST", ...JOB_STORE];
+const LEDGER: readonly ErrorCode[] = [
+  "OVERFLOW_UNKNOWN",
+  "OVERFLOW_LEDGER_UNAVAILABLE",
+  "JOB_STORE_UNAVAILABLE",
+  "AUDIT_UNAVAILABLE",
+];
+const JOB = { job: "Id of a job." };
+const WAIT = whole("wait", "Seconds to wait for the end of the job.", 0, 300);
+
+const MODEL_CARD: JsonSchema = {
+  type: "object",
+  required: ["id", "object", "created", "owned_by", "state", "reason"],
+  properties: {
+    id: { type: "string" },
+    object: { const: "model" },
+    created: { type: "integer" },
+    owned_by: { type: "string" },
+    state: { enum: ["ready", "starting", "stopped", "unavailable"] },
+    reason: { type: ["string", "null"] },
+  },
+};
+const HEALTH: JsonSchema = {
+  type: "object",
+  required: ["version", "started_at", "coordination", "draining", "config", "audit", "jobs", "upstreams"],
+  properties: {
+    version: { type: "string" },
+    started_at: { type: "string" },
+    coordination: { type: "object" },
+    control: { type: ["object", "null"] },
+    draining: { type: "boolean" },
+    config: { type: "object" },
+    audit: { type: "object" },
+    jobs: { type: "object" },
+    upstreams: { type: "array", items: { type: "object", required: ["id"] } },
+  },
+};
+const AUDIT_PAGE: JsonSchema = {
+  type: "object",
+  required: ["records", "gaps", "lastSeq", "dropped"],
+  properties: {
+    records: { type: "array", items: { type: "object", required: ["seq"] } },
+    gaps: { type: "array", items: { type: "object" } },
+    lastSeq: { type: "integer" },
+    dropped: { type: "integer" },
+  },
+};
+const SWITCH: JsonSchema = { type: "object", properties: { stopped: { type: ["object", "null"] } } };
+
+const MULTIPART: readonly string[] = [
+  "/v1/audio/transcriptions",
+  "/v1/audio/translations",
+  "/v1/images/edits",
+  "/v1/images/variations",
+];
+const CALL_HEADERS: readonly QueryDoc[] = [
+  {
+    name: "x-yardmaster-class",
+    description: "One of the key's classes. Absent: its first.",
+    schema: { enum: ["interactive", "system", "batch"] },
+  },
+];
+
+function inference({ pattern }: Route): OperationDoc | null {
+  // Whatever else lies below /v1 and names a model in its body goes to an engine as well: a path can't say so.
+  if (pattern.includes("*")) return null;
+  const fields: JsonSchema = {
+    type: "object",
+    required: ["model"],
+    properties: { model: { type: "string", minLength: 1, maxLength: 256 } },
+  };
+  return {
+    summary: `To an engine, as it is: ${pattern.slice("/v1/".length)}`,
+    headers: CALL_HEADERS,
+    body: {
+      description: "The engine's own; the gateway looks at `model`, and passes everything on.",
+      required: true,
+      content: MULTIPART.includes(pattern)
+        ? {
+            "multipart/form-data": {
+              ...fields,
+              properties: { model: { type: "string" }, file: { type: "string", format: "binary" } },
+            },
+          }
+        : { [JSON_TYPE]: fields },
+    },
+    answers: { default: ENGINES_OWN },
+    errors: CALL_ERRORS,
+  };
+}
+
+const documentSubmit: OperationDoc = {
+  summary: "Submits a document, as Azure's Document Intelligence does",
+  rest: { modelId: "Id of a document model." },
+  query: [
+    { name: "api-version", description: "As Azure's clients send it.", schema: { type: "string" }, required: true },
+  ],
+  body: {
+    required: true,
+    content: {
+      [JSON_TYPE]: { type: "object", properties: { urlSource: { type: "string" }, base64Source: { type: "string" } } },
+      "application/octet-stream": { type: "string", format: "binary" },
+    },
+  },
+  answers: { 202: { description: "Accepted.", headers: { "Operation-Location": "Where the result is asked for." } } },
+  errors: [...CALL_ERRORS, ...JOB_STORE],
+};
+const documentResult: OperationDoc = {
+  summary: "A document's operation",
+  rest: { modelId: "Id of a document model.", resultId: "Id of the operation." },
+  restPath: "{modelId}/analyzeResults/{resultId}",
+  query: [
+    { name: "api-version", description: "As Azure's clients send it.", schema: { type: "string" }, required: true },
+  ],
+  answers: { 200: { description: "The operation.", schema: { type: "object" } }, 204: { description: "Deleted." } },
+  errors: ["MODEL_UNKNOWN", ...JOB_ERRORS],
+};
+
+/** An entry for each handler: one that is missing is an error of types. Null: the document's description says why. */
+const OPERATIONS: Readonly<
+  Record<Handler, OperationDoc | null | ((route: Route, method: string) => OperationDoc | null)>
+> = {
+  inference,
+  upstream: null,
+  models: {
+    summary: "The models that the key can use",
+    answers: ok("They.", {
+      type: "object",
+      required: ["object", "data"],
+      properties: { object: { const: "list" }, data: { type: "array", items: MODEL_CARD } },
+    }),
+    errors: [],
+  },
+  model: {
+    summary: "One model",
+    rest: { model: "Its name." },
+    answers: ok("It.", MODEL_CARD),
+    errors: ["MODEL_UNKNOWN"],
+  },
+  healthz: { summary: "It lives", answers: text("It does."), errors: [] },
+  readyz: { summary: "It can take requests", answers: text("It can."), errors: ["DRAINING", "UPSTREAM_UNAVAILABLE"] },
+  health: { summary: "The state of everything, for operators", answers: ok("The state.", HEALTH), errors: [] },
+  metrics: {
+    summary: "Metrics, as Prometheus text or OpenMetrics",
+    answers: {
+      200: {
+        description: "The page.",
+        schema: { type: "string" },
+        types: ["text/plain", "application/openmetrics-text"],
+      },
+    },
+    errors: [],
+  },
+  jobSubmit: {
+    summary: "Takes a call to be done later",
+    query: [WAIT],
+    headers: [
+      {
+        name: "Idempotency-Key",
+        description: "The same request under it is the same job.",
+        schema: { type: "string", pattern: "^[!-~]{1,255}$" },
+      },
+    ],
+    body: body(jobSubmission),
+    answers: {
+      202: { description: "It is safe.", schema: jobView, headers: { Location: "Where the job is." } },
+      ...({
+        200: {
+          description: "With `wait`: the result, as the call would have been answered.",
+          schema: {},
+          types: ["*/*"],
+        },
+      } as const),
+    },
+    errors: [
+      ...CALL_ERRORS,
+      "CALLBACK_FORBIDDEN",
+      "UPSTREAM_UNKNOWN",
+      "ENGINE_ERROR",
+      "JOB_DEADLINE",
+      "JOB_CANCELLED",
+      ...JOB_STORE,
+    ],
+  },
+  jobList: {
+    summary: "The key's jobs, newest first; for operators, all",
+    query: [
+      { name: "state", description: "Only of this state.", schema: { enum: [...JOB_STATES] } },
+      whole("limit", "At most so many. Absent: 20.", 1, 100),
+      {
+        name: "cursor",
+        description: "`next_cursor` of the page before.",
+        schema: { type: "string", pattern: "^[0-9]{1,15}$" },
+      },
+    ],
+    answers: ok(
+      "A page.",
+      z.object({ object: z.literal("list"), data: z.array(jobView), next_cursor: z.string().nullable() }),
+    ),
+    errors: JOB_STORE,
+  },
+  jobGet: { summary: "A job", rest: JOB, query: [WAIT], answers: ok("It.", jobView), errors: JOB_ERRORS },
+  jobResult: {
+    summary: "What a job came to",
+    rest: JOB,
+    answers: {
+      200: { description: "The engine's bytes, with its content type.", schema: {}, types: ["*/*"] },
+      default: ENGINES_OWN,
+    },
+    errors: [...JOB_ERRORS, "JOB_NOT_DONE", "JOB_CANCELLED"],
+  },
+  jobEvents: {
+    summary: "A job's changes, as server-sent events",
+    rest: JOB,
+    answers: { 200: { description: "The stream.", schema: { type: "string" }, types: ["text/event-stream"] } },
+    errors: JOB_ERRORS,
+  },
+  jobCancel: {
+    summary: "Ends a job",
+    rest: JOB,
+    answers: ok("It.", jobView),
+    errors: [...JOB_ERRORS, "AUDIT_UNAVAILABLE"],
+  },
+  documentSubmit,
+  documentResult,
+  auditQuery: {
+    summary: "The newest events of the audit that match, oldest first",
+    query: [
+      words("since", AUDIT_TIME_HINT),
+      words("until", AUDIT_TIME_HINT),
+      words("key_id", "Only of this key."),
+      words("model", "Only of this model."),
+      words("upstream", "Only of this upstream."),
+      words("outcome", "Only with this outcome."),
+      words("request_id", "Only this request."),
+      whole("after_seq", "Only later ones.", 0, Number.MAX_SAFE_INTEGER),
+      whole("limit", "At most so many. Absent: 100.", 1, AUDIT_LIMIT_MAX),
+    ],
+    answers: ok("They.", AUDIT_PAGE),
+    errors: ["AUDIT_UNAVAILABLE"],
+  },
+  keysList: {
+    summary: "The keys that are let in",
+    answers: ok("They; never the keys themselves.", keyList),
+    errors: [],
+  },
+  keysNew: {
+    summary: "Makes a key",
+    body: body(newKeyRequest),
+    answers: { 201: { description: "The only answer that holds it.", schema: issuedKey } },
+    errors: ["KEY_EXISTS", "AUDIT_UNAVAILABLE"],
+  },
+  keyRevoke: {
+    summary: "Ends a key",
+    rest: { id: "Id of the key." },
+    answers: ok("Done.", z.object({ id: z.string(), revoked: z.literal(true) })),
+    errors: ["KEY_UNKNOWN", "KEY_IN_FILE", "AUDIT_UNAVAILABLE"],
+  },
+  keyRotate: {
+    summary: "Replaces a key",
+    rest: { id: "Id of the key." },
+    body: body(rotateKeyRequest, false),
+    answers: ok("The only answer that holds the new one.", issuedKey),
+    errors: ["KEY_UNKNOWN", "KEY_IN_FILE", "AUDIT_UNAVAILABLE"],
+  },
+  gpus: { summary: "The cards that are watched", answers: ok("They.", gpuHealthView), errors: ["GPU_UNKNOWN"] },
+  gpuClear: {
+    summary: "Ends a card's faults",
+    body: body(gpuClearBody),
+    answers: ok("Done.", gpuClearView),
+    errors: ["GPU_UNKNOWN", "AUDIT_UNAVAILABLE"],
+  },
+  overflowShow: {
+    summary: "Why an upstream's work would or would not go elsewhere now",
+    rest: { upstream: "Id of an upstream." },
+    answers: ok("Each signal and tier.", overflowStateView),
+    errors: LEDGER,
+  },
+  overflowSpend: { summary: "What each tier has cost", answers: ok("The accounts.", spendView), errors: LEDGER },
+  overflowApprovals: { summary: "The approvals of single jobs", answers: ok("They.", approvalsView), errors: LEDGER },
+  overflowApprove: {
+    summary: "Approves a job for a tier, up to a price",
+    body: body(approveBody),
+    answers: { 201: { description: "Approved.", schema: approvalView } },
+    errors: ["JOB_UNKNOWN", "APPROVAL_IN_USE", ...LEDGER],
+  },
+  overflowRevoke: {
+    summary: "Takes an approval back",
+    rest: { tier: "Id of the tier.", job: "Id of the job." },
+    answers: ok("It.", approvalView),
+    errors: LEDGER,
+  },
+  overflowStop: {
+    summary: "Nothing more is spent",
+    body: body(stopBody, false),
+    answers: ok("Stopped.", SWITCH),
+    errors: LEDGER,
+  },
+  overflowGo: { summary: "Takes the stop back", answers: ok("Spending is allowed.", SWITCH), errors: LEDGER },
+  overflowResume: {
+    summary: "Lets a tier go on that was halted for its price",
+    rest: { tier: "Id of the tier." },
+    answers: ok("Done.", z.object({ tier: z.string(), resumed: z.boolean() })),
+    errors: LEDGER,
+  },
+  overflowSettle: {
+    summary: "Says what became of a reservation whose outcome nobody knew",
+    rest: { reservation: "Its id." },
+    body: body(settleBody),
+    answers: ok("Settled.", z.object({ id: z.string(), charged: z.number().nullable() })),
+    errors: LEDGER,
+  },
+  overflowAccept: {
+    summary: "Takes the ledger for the right one after it was emptied",
+    answers: ok("Accepted.", z.object({ accepted: z.string() })),
+    errors: LEDGER,
+  },
+};
+
+export const renderGatewayApi = (version: string): string =>
+  renderDocument<Route>({
+    title: "Yardmaster gateway",
+    description:
+      "The gateway's own routes, and those that pass to engines, whose bodies are the engines' own. Not here, since no path can say it: any other path below `/v1/` whose body names a `model`, and `/upstreams/{id}/…`, which pass through as they are. HEAD is answered as GET, without the body.",
+    version,
+    routes: ROUTES,
+    operationOf: (route, method) => {
+      const entry = OPERATIONS[route.handler];
+      return typeof entry === "function" ? entry(route, method) : entry;
+    },
+    commonErrors: [
+      "BAD_REQUEST",
+      "METHOD_NOT_ALLOWED",
+      "URI_TOO_LONG",
+      "HEADERS_TOO_LARGE",
+      "ROUTE_UNKNOWN",
+      "RATE_LIMITED",
+      "EXPECTATION_FAILED",
+      "INTERNAL",
+    ],
+    bodyErrors: ["BAD_JSON", "REQUEST_TIMEOUT", "BODY_TOO_LARGE"],
+    keyHeader: "authorization",
+  });
