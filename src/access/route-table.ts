@@ -15,41 +15,54 @@ const NEVER = new Set(["TRACE", "CONNECT"]);
 
 const takes = (route: TableRoute, method: string): boolean => route.methods === "any" || route.methods.includes(method);
 
-const withNames = (known: Set<string> | undefined, names: readonly string[]): Set<string> =>
-  new Set([...(known ?? []), ...names]);
+interface Pattern<R> {
+  readonly prefix: string;
+  readonly suffix: string;
+  readonly routes: R[];
+}
 
-/** One table drives dispatch and permission: what is not in it does not exist. An exact path goes before a pattern. */
+/**
+ * One table drives dispatch and permission: what is not in it does not exist. An exact path goes before a pattern, and of the patterns that
+ * fit the narrowest has the path for itself: another method of it is not allowed, and is not looked for in a wider one.
+ */
 export class RouteTable<R extends TableRoute> {
   readonly #exact = new Map<string, R[]>();
-  readonly #patterns: { readonly prefix: string; readonly suffix: string; readonly route: R }[] = [];
+  /** The narrowest first. */
+  readonly #patterns: readonly Pattern<R>[];
 
   constructor(routes: readonly R[]) {
+    const patterns = new Map<string, Pattern<R>>();
     for (const route of routes) {
       const { pattern } = route;
       const star = pattern.indexOf("*");
-      if (star < 0) this.#exact.set(pattern, [...(this.#exact.get(pattern) ?? []), route]);
-      else this.#patterns.push({ prefix: pattern.slice(0, star), suffix: pattern.slice(star + 1), route });
+      if (star < 0) {
+        this.#exact.set(pattern, [...(this.#exact.get(pattern) ?? []), route]);
+        continue;
+      }
+      const known = patterns.get(pattern);
+      if (known === undefined)
+        patterns.set(pattern, { prefix: pattern.slice(0, star), suffix: pattern.slice(star + 1), routes: [route] });
+      else known.routes.push(route);
     }
+    const width = ({ prefix, suffix }: Pattern<R>): number => -(prefix.length + suffix.length);
+    this.#patterns = [...patterns.values()].toSorted((a, b) => width(a) - width(b));
   }
 
   match(method: string, path: string): RouteMatch<R> {
-    const routes = this.#exact.get(path);
-    let allow: Set<string> | undefined;
-    for (const route of routes ?? []) {
-      if (takes(route, method)) return { kind: "route", route, rest: "" };
-      if (route.methods !== "any") allow = withNames(allow, route.methods);
+    const exact = this.#exact.get(path);
+    if (exact !== undefined) return chosen(exact, method, "");
+    for (const { prefix, suffix, routes } of this.#patterns) {
+      if (path.length <= prefix.length + suffix.length || !path.startsWith(prefix) || !path.endsWith(suffix)) continue;
+      const rest = path.slice(prefix.length, path.length - suffix.length);
+      return chosen(routes, NEVER.has(method) ? "" : method, rest);
     }
-    if (routes === undefined) {
-      for (const { prefix, suffix, route } of this.#patterns) {
-        const fits = path.startsWith(prefix) && path.endsWith(suffix) && path.length > prefix.length + suffix.length;
-        if (!fits) continue;
-        if (takes(route, method) && !NEVER.has(method))
-          return { kind: "route", route, rest: path.slice(prefix.length, path.length - suffix.length) };
-        if (route.methods !== "any") allow = withNames(allow, route.methods);
-      }
-    }
-    if (allow !== undefined || routes !== undefined)
-      return { kind: "methodNotAllowed", allow: [...(allow ?? [])].join(", ") };
     return { kind: "unknown" };
   }
+}
+
+function chosen<R extends TableRoute>(routes: readonly R[], method: string, rest: string): RouteMatch<R> {
+  const route = routes.find((one) => method !== "" && takes(one, method));
+  if (route !== undefined) return { kind: "route", route, rest };
+  const allowed = routes.flatMap(({ methods }) => (methods === "any" ? [] : methods));
+  return { kind: "methodNotAllowed", allow: [...new Set(allowed)].join(", ") };
 }

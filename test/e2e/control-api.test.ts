@@ -345,7 +345,7 @@ test("a standby shows what the store has, takes a catalog, and names the leader 
 test("the watched file of a leader that would take much away is confirmed over the API [80.P10]", async () => {
   await using fresh = await startTestControl();
   const path = join(fresh.dataDir, "catalog.yaml");
-  assert.equal((await fresh.ask("POST", "/v1/catalog/confirm", { body: '{"token":"x"}' })).status, 400);
+  assert.equal((await fresh.ask("POST", "/v1/catalog/confirm", { body: '{"token":"x"}' })).status, 409);
   await writeFile(path, catalog("a", "b"));
   await using watching = await startTestControl({
     control: { catalog: { file: path } },

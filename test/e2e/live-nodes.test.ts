@@ -228,7 +228,7 @@ async function putBack(folder: boolean): Promise<void> {
   assert.equal((await world.control.ask("POST", "/v1/restored/confirm", { role: "operator" })).status, 403);
   assert.equal((await world.control.ask("POST", "/v1/restored/confirm")).status, 200);
   assert.equal(await restored(), false);
-  assert.equal((await world.control.ask("POST", "/v1/restored/confirm")).status, 400);
+  assert.equal((await world.control.ask("POST", "/v1/restored/confirm")).status, 409);
   const kept = new Set((await world.replicas()).map(({ id }) => id));
   await eventually(
     "only what is known runs",

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { catalogFile } from "../../../src/contract/catalog-schema.ts";
 import { LOG_LINES_MAX } from "../../../src/contract/agent-link.ts";
 import {
   appliedView,
@@ -29,7 +30,15 @@ import { enrolRequest } from "../../../src/control/api/gateway-answers.ts";
 import { restartRequest, rolloutRequest, scaleRequest } from "../../../src/control/api/restart-answers.ts";
 import { API_ROUTES, type ApiRoute, type Handler } from "../../../src/control/api/routes.ts";
 import type { ErrorCode } from "../../../src/kernel/errors.ts";
-import { type AnswerDoc, type BodyDoc, type OperationDoc, type QueryDoc, renderDocument } from "./document.ts";
+import {
+  type AnswerDoc,
+  type BodyDoc,
+  type OperationDoc,
+  ID_IN_PATH,
+  pathText,
+  type QueryDoc,
+  renderDocument,
+} from "./document.ts";
 
 const JSON_TYPE = "application/json";
 const ok = (description: string, schema: z.ZodType): { readonly 200: AnswerDoc } => ({ 200: { description, schema } });
@@ -48,18 +57,18 @@ const whole = (name: string, description: string, minimum: number, maximum: numb
 
 const STORE: readonly ErrorCode[] = ["STORE_UNAVAILABLE"];
 const ACT: readonly ErrorCode[] = ["NOT_LEADER", "STORE_UNAVAILABLE", "ACTION_REFUSED"];
-const NODE = { node: "Id or name of a node." };
-const MODEL = { model: "Name or alias of a model of the catalog." };
-const REPLICA = { replica: "Id of a replica." };
+const NODE = { node: pathText("Id or name of a node.", ID_IN_PATH) };
+const MODEL = { model: pathText("Name or alias of a model of the catalog.", "[A-Za-z0-9][A-Za-z0-9._:@+-]{0,100}") };
+const REPLICA = { replica: pathText("Id of a replica.", ID_IN_PATH) };
 const CATALOG_BODY: BodyDoc = {
   description: "The catalog, YAML or JSON.",
   required: true,
-  content: { "application/yaml": { type: "string" } },
+  content: { "application/yaml": catalogFile },
 };
 const IF_MATCH: QueryDoc = {
   name: "If-Match",
   description: "The ETag of the revision that the change is made for, or `*`.",
-  schema: { type: "string", pattern: '^(\\*|"[1-9][0-9]{0,9}")$' },
+  schema: { type: "string", pattern: '^"[1-9][0-9]{0,8}"$' },
 };
 const WITH_ETAG = { ETag: "The revision, in quotes." };
 const CHANGES: readonly ErrorCode[] = [
@@ -183,7 +192,7 @@ const OPERATIONS: Readonly<Record<Handler, OperationDoc | ((route: ApiRoute) => 
   },
   gatewayRevoke: {
     summary: "Ends a gateway's credential",
-    rest: { name: "Name of the gateway." },
+    rest: { name: pathText("Name of the gateway.", ID_IN_PATH) },
     answers: ok("Done.", z.object({ name: z.string(), revoked: z.literal(true) })),
     errors: ["KEY_UNKNOWN", ...STORE],
   },
@@ -235,7 +244,7 @@ const OPERATIONS: Readonly<Record<Handler, OperationDoc | ((route: ApiRoute) => 
   },
   catalogRevision: {
     summary: "An earlier catalog",
-    rest: { revision: "Its number." },
+    rest: { revision: pathText("Its number.", "[1-9][0-9]{0,8}") },
     answers: { 200: { description: "The revision.", schema: catalogView, headers: WITH_ETAG } },
     errors: ["REVISION_UNKNOWN", ...STORE],
   },
@@ -250,7 +259,7 @@ const OPERATIONS: Readonly<Record<Handler, OperationDoc | ((route: ApiRoute) => 
     summary: "Lets a change of the catalog's file through",
     body: body(confirmRequest),
     answers: { 200: { description: "In force.", schema: appliedView, headers: WITH_ETAG } },
-    errors: CHANGES,
+    errors: ["ACTION_REFUSED", ...CHANGES],
   },
 };
 

@@ -31,7 +31,7 @@ export interface BodyDoc {
 export interface OperationDoc {
   readonly summary: string;
   /** What the pattern's `*` stands for, one name for each part between slashes. */
-  readonly rest?: Readonly<Record<string, string>>;
+  readonly rest?: Readonly<Record<string, { readonly description: string; readonly schema: JsonSchema }>>;
   /** The path that stands for the star, where it is more than these names. */
   readonly restPath?: string;
   readonly query?: readonly QueryDoc[];
@@ -168,12 +168,12 @@ function renderOperation<R extends DocumentedRoute>(
       ? "On loopback no key is needed, unless `metrics.public` says otherwise; elsewhere roles metrics, operator, admin."
       : "No key is needed.";
   const parameters = [
-    ...Object.entries(rest).map(([name, description]) => ({
+    ...Object.entries(rest).map(([name, { description, schema }]) => ({
       name,
       in: "path",
       required: true,
       description,
-      schema: { type: "string", minLength: 1 },
+      schema,
     })),
     ...query.map((one) => ({
       name: one.name,
@@ -215,7 +215,12 @@ function renderOperation<R extends DocumentedRoute>(
         }),
     responses: {
       ...renderAnswers(operation.answers, method),
-      ...renderErrors([...new Set(codes)], { dialect: route.dialect ?? "openai", method, refusals }),
+      ...renderErrors([...new Set(codes)], {
+        dialect: route.dialect ?? "openai",
+        method,
+        refusals,
+        isEnginesToo: operation.answers["default"] !== undefined,
+      }),
     },
   };
 }
@@ -256,11 +261,19 @@ function renderErrors(
     dialect,
     method,
     refusals,
-  }: { readonly dialect: string; readonly method: string; readonly refusals: SharedResponses },
+    isEnginesToo,
+  }: {
+    readonly dialect: string;
+    readonly method: string;
+    readonly refusals: SharedResponses;
+    /** An engine may answer with the same status, in words of its own. */
+    readonly isEnginesToo: boolean;
+  },
 ): Record<string, unknown> {
   const byStatus = new Map<number, ErrorCode[]>();
   for (const code of codes) byStatus.set(ERRORS[code].http, [...(byStatus.get(ERRORS[code].http) ?? []), code]);
-  const ref = `#/components/schemas/${ERROR_SCHEMAS[dialect] ?? "Error"}`;
+  const own = { $ref: `#/components/schemas/${ERROR_SCHEMAS[dialect] ?? "Error"}` };
+  const schema = isEnginesToo ? { anyOf: [own, { description: "The engine's own." }] } : own;
   return Object.fromEntries(
     [...byStatus]
       .toSorted(([a], [b]) => a - b)
@@ -281,7 +294,7 @@ function renderErrors(
                   },
                 }
               : {}),
-            ...(method === "HEAD" ? {} : { content: { "application/json": { schema: { $ref: ref } } } }),
+            ...(method === "HEAD" ? {} : { content: { [isEnginesToo ? "*/*" : "application/json"]: { schema } } }),
           }),
         ];
       }),
@@ -356,3 +369,13 @@ const AZURE_ERROR: JsonSchema = {
     },
   },
 };
+
+/** Ids and names as they may stand in a path: what can't be one is refused before it is looked for. */
+export const pathText = (
+  description: string,
+  pattern: string,
+): { readonly description: string; readonly schema: JsonSchema } => ({
+  description,
+  schema: { type: "string", pattern: `^${pattern}$` },
+});
+export const ID_IN_PATH = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}";

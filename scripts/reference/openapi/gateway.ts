@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { issuedKey, keyList, newKeyRequest, rotateKeyRequest } from "../../../src/contract/admin-keys.ts";
 import { AUDIT_LIMIT_MAX, AUDIT_TIME_HINT } from "../../../src/contract/audit-params.ts";
-import { gpuClearBody, gpuClearView, gpuHealthView } from "../../../src/contract/gpu-health-view.ts";
+import { gpuClearView, gpuHealthView } from "../../../src/contract/gpu-health-view.ts";
 import { jobSubmission } from "../../../src/contract/job-submission.ts";
 import { JOB_STATES } from "../../../src/contract/job.ts";
 import { jobView } from "../../../src/contract/job-view.ts";
@@ -14,13 +14,16 @@ import {
   spendView,
   stopBody,
 } from "../../../src/contract/overflow-view.ts";
+import { USAGE_GROUPS, USAGE_LIMIT_MAX, usageView } from "../../../src/contract/usage-view.ts";
 import { type Handler, type Route, ROUTES } from "../../../src/gateway/http/routes.ts";
 import type { ErrorCode } from "../../../src/kernel/errors.ts";
 import {
   type AnswerDoc,
   type BodyDoc,
+  ID_IN_PATH,
   type JsonSchema,
   type OperationDoc,
+  pathText,
   type QueryDoc,
   renderDocument,
 } from "./document.ts";
@@ -41,10 +44,21 @@ const whole = (name: string, description: string, minimum: number, maximum: numb
   description,
   schema: { type: "integer", minimum, maximum },
 });
-const words = (name: string, description: string): QueryDoc => ({
+const words = (name: string, description: string, maxLength = 512): QueryDoc => ({
   name,
   description,
-  schema: { type: "string", minLength: 1, maxLength: 512 },
+  schema: { type: "string", minLength: 1, maxLength },
+});
+
+const moment = (name: string): QueryDoc => ({
+  name,
+  description: AUDIT_TIME_HINT,
+  schema: {
+    anyOf: [
+      { type: "string", pattern: "^[0-9]{1,6}[smhd]$" },
+      { type: "string", format: "date-time" },
+    ],
+  },
 });
 
 /** What an engine answers with is the engine's own: it passes through, with any status. */
@@ -83,7 +97,7 @@ const LEDGER: readonly ErrorCode[] = [
   "JOB_STORE_UNAVAILABLE",
   "AUDIT_UNAVAILABLE",
 ];
-const JOB = { job: "Id of a job." };
+const JOB = { job: pathText("Id of a job.", "[A-Za-z0-9_-]{1,100}") };
 const WAIT = whole("wait", "Seconds to wait for the end of the job.", 0, 300);
 
 const MODEL_CARD: JsonSchema = {
@@ -157,6 +171,7 @@ function inference({ pattern }: Route): OperationDoc | null {
         ? {
             "multipart/form-data": {
               ...fields,
+              propertyNames: { pattern: "^[a-z_]{1,40}$" },
               properties: { model: { type: "string" }, file: { type: "string", format: "binary" } },
             },
           }
@@ -167,12 +182,18 @@ function inference({ pattern }: Route): OperationDoc | null {
   };
 }
 
+const DOCUMENT_MODEL = { modelId: pathText("Id of a document model.", "[a-zA-Z0-9][a-zA-Z0-9._~-]{1,63}") };
+const API_VERSION: QueryDoc = {
+  name: "api-version",
+  description: "As Azure's clients send it.",
+  schema: { type: "string", pattern: "^20[0-9]{2}-[0-9]{2}-[0-9]{2}(-preview)?$" },
+  required: true,
+};
+
 const documentSubmit: OperationDoc = {
   summary: "Submits a document, as Azure's Document Intelligence does",
-  rest: { modelId: "Id of a document model." },
-  query: [
-    { name: "api-version", description: "As Azure's clients send it.", schema: { type: "string" }, required: true },
-  ],
+  rest: DOCUMENT_MODEL,
+  query: [API_VERSION],
   body: {
     required: true,
     content: {
@@ -185,11 +206,9 @@ const documentSubmit: OperationDoc = {
 };
 const documentResult: OperationDoc = {
   summary: "A document's operation",
-  rest: { modelId: "Id of a document model.", resultId: "Id of the operation." },
+  rest: { ...DOCUMENT_MODEL, resultId: pathText("Id of the operation.", "[A-Za-z0-9_-]{1,100}") },
   restPath: "{modelId}/analyzeResults/{resultId}",
-  query: [
-    { name: "api-version", description: "As Azure's clients send it.", schema: { type: "string" }, required: true },
-  ],
+  query: [API_VERSION],
   answers: { 200: { description: "The operation.", schema: { type: "object" } }, 204: { description: "Deleted." } },
   errors: ["MODEL_UNKNOWN", ...JOB_ERRORS],
 };
@@ -211,7 +230,7 @@ const OPERATIONS: Readonly<
   },
   model: {
     summary: "One model",
-    rest: { model: "Its name." },
+    rest: { model: pathText("Its name.", "[A-Za-z0-9][A-Za-z0-9._:@+-]{0,255}") },
     answers: ok("It.", MODEL_CARD),
     errors: ["MODEL_UNKNOWN"],
   },
@@ -304,8 +323,8 @@ const OPERATIONS: Readonly<
   auditQuery: {
     summary: "The newest events of the audit that match, oldest first",
     query: [
-      words("since", AUDIT_TIME_HINT),
-      words("until", AUDIT_TIME_HINT),
+      moment("since"),
+      moment("until"),
       words("key_id", "Only of this key."),
       words("model", "Only of this model."),
       words("upstream", "Only of this upstream."),
@@ -316,6 +335,31 @@ const OPERATIONS: Readonly<
     ],
     answers: ok("They.", AUDIT_PAGE),
     errors: ["AUDIT_UNAVAILABLE"],
+  },
+  usage: {
+    summary: "What keys have used; a client's key is shown its own alone",
+    query: [
+      { name: "from", description: "The first day, UTC.", schema: { type: "string", format: "date" } },
+      { name: "to", description: "The last day, UTC.", schema: { type: "string", format: "date" } },
+      words("key_id", "Only of this key.", 1_024),
+      words("model", "Only of this model.", 1_024),
+      {
+        name: "group",
+        description: `What it is parted by: ${USAGE_GROUPS.join(", ")}, with commas.`,
+        schema: { enum: ["day", "key", "model", "day,key", "day,model", "key,model", "day,key,model"] },
+      },
+      { name: "format", description: "Absent: json.", schema: { enum: ["json", "csv"] } },
+      whole("limit", "Rows at most.", 1, USAGE_LIMIT_MAX),
+      words("cursor", "Where a page begins, as the one before it says.", 1_024),
+    ],
+    answers: {
+      200: {
+        description: "The rows.",
+        schema: usageView,
+        types: ["application/json", "text/csv"],
+      },
+    },
+    errors: ["USAGE_UNAVAILABLE"],
   },
   keysList: {
     summary: "The keys that are let in",
@@ -330,13 +374,13 @@ const OPERATIONS: Readonly<
   },
   keyRevoke: {
     summary: "Ends a key",
-    rest: { id: "Id of the key." },
+    rest: { id: pathText("Id of the key.", ID_IN_PATH) },
     answers: ok("Done.", z.object({ id: z.string(), revoked: z.literal(true) })),
     errors: ["KEY_UNKNOWN", "KEY_IN_FILE", "AUDIT_UNAVAILABLE"],
   },
   keyRotate: {
     summary: "Replaces a key",
-    rest: { id: "Id of the key." },
+    rest: { id: pathText("Id of the key.", ID_IN_PATH) },
     body: body(rotateKeyRequest, false),
     answers: ok("The only answer that holds the new one.", issuedKey),
     errors: ["KEY_UNKNOWN", "KEY_IN_FILE", "AUDIT_UNAVAILABLE"],
@@ -344,13 +388,29 @@ const OPERATIONS: Readonly<
   gpus: { summary: "The cards that are watched", answers: ok("They.", gpuHealthView), errors: ["GPU_UNKNOWN"] },
   gpuClear: {
     summary: "Ends a card's faults",
-    body: body(gpuClearBody),
+    body: {
+      required: true,
+      content: {
+        [JSON_TYPE]: {
+          type: "object",
+          required: ["gpu"],
+          additionalProperties: false,
+          properties: {
+            gpu: {
+              type: "string",
+              pattern: "^[A-Za-z0-9][A-Za-z0-9-]{0,60}/[0-9]{1,3}$",
+              description: "`host/index`, or a UUID.",
+            },
+          },
+        },
+      },
+    },
     answers: ok("Done.", gpuClearView),
     errors: ["GPU_UNKNOWN", "AUDIT_UNAVAILABLE"],
   },
   overflowShow: {
     summary: "Why an upstream's work would or would not go elsewhere now",
-    rest: { upstream: "Id of an upstream." },
+    rest: { upstream: pathText("Id of an upstream.", ID_IN_PATH) },
     answers: ok("Each signal and tier.", overflowStateView),
     errors: LEDGER,
   },
@@ -364,7 +424,7 @@ const OPERATIONS: Readonly<
   },
   overflowRevoke: {
     summary: "Takes an approval back",
-    rest: { tier: "Id of the tier.", job: "Id of the job." },
+    rest: { tier: pathText("Id of the tier.", ID_IN_PATH), ...JOB },
     answers: ok("It.", approvalView),
     errors: LEDGER,
   },
@@ -377,13 +437,13 @@ const OPERATIONS: Readonly<
   overflowGo: { summary: "Takes the stop back", answers: ok("Spending is allowed.", SWITCH), errors: LEDGER },
   overflowResume: {
     summary: "Lets a tier go on that was halted for its price",
-    rest: { tier: "Id of the tier." },
+    rest: { tier: pathText("Id of the tier.", ID_IN_PATH) },
     answers: ok("Done.", z.object({ tier: z.string(), resumed: z.boolean() })),
     errors: LEDGER,
   },
   overflowSettle: {
     summary: "Says what became of a reservation whose outcome nobody knew",
-    rest: { reservation: "Its id." },
+    rest: { reservation: pathText("Its id.", "[A-Za-z0-9._:-]{1,200}") },
     body: body(settleBody),
     answers: ok("Settled.", z.object({ id: z.string(), charged: z.number().nullable() })),
     errors: LEDGER,

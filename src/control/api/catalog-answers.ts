@@ -98,7 +98,7 @@ export class CatalogAnswers {
     const { token } = read(confirmRequest, await this.#json(req));
     const outcome = await this.#ports.source?.confirm(token, keyId);
     if (outcome === undefined)
-      throw new YardmasterError("BAD_REQUEST", "no change of the catalog's file waits for a confirmation here");
+      throw new YardmasterError("ACTION_REFUSED", "no change of the catalog's file waits for a confirmation here");
     return answerOf(outcome);
   }
 

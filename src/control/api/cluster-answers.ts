@@ -161,7 +161,7 @@ export class ClusterAnswers {
 
   async confirmRestored({ keyId }: ApiRequest): Promise<Answer> {
     const outcome = await this.#ports.bounded(this.#ports.view.confirmRestored(keyId));
-    const nothing = new YardmasterError("BAD_REQUEST", "the store is no old copy: there is nothing to confirm");
+    const nothing = new YardmasterError("ACTION_REFUSED", "the store is no old copy: there is nothing to confirm");
     return this.#done(outcome, nothing, { confirmed: true });
   }
 
@@ -200,7 +200,7 @@ function readNumber(
   { fallback, min, max }: { readonly fallback: number; readonly min: number; readonly max: number },
 ): number {
   const text = query.get(name);
-  const value = text === null ? fallback : /^\d{1,15}$/.test(text) ? Number(text) : -1;
+  const value = text === null ? fallback : /^\d{1,16}$/.test(text) ? Number(text) : -1;
   if (value < min || value > max) throw new YardmasterError("BAD_REQUEST", `${name} must be ${min} to ${max}`);
   return value;
 }

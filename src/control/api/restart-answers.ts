@@ -40,7 +40,7 @@ export class RestartAnswers {
 
   async restart({ req, rest, keyId }: ApiRequest): Promise<Answer> {
     const { clock, view, leadership, bounded } = this.#ports;
-    const asked = read(restartRequest, (await readJson(req, clock, SMALL_BODY_LIMITS)) ?? {});
+    const asked = read(restartRequest, orEmpty(await readJson(req, clock, SMALL_BODY_LIMITS)));
     const wish = { stopFirst: asked.in_place, pace: paceOf(asked) };
     const outcome = await bounded(view.restart(rest, wish, keyId));
     const unknown = new YardmasterError("REPLICA_UNKNOWN", `there is no replica ${shown(rest)}`);
@@ -53,7 +53,7 @@ export class RestartAnswers {
   /** Without a name: what is outdated. */
   async rollout({ req, rest, keyId }: ApiRequest): Promise<Answer> {
     const { clock, view, leadership, bounded } = this.#ports;
-    const asked = read(rolloutRequest, (await readJson(req, clock, SMALL_BODY_LIMITS)) ?? {});
+    const asked = read(rolloutRequest, orEmpty(await readJson(req, clock, SMALL_BODY_LIMITS)));
     const model = rest === "" ? null : await this.#modelNamed(rest);
     const outcome = await bounded(view.rollout(model, paceOf(asked), asked.continue, keyId));
     return answerOutcome(leadership, outcome, unknownModel(rest), (replicas) => ({ replicas }));
@@ -73,6 +73,9 @@ export class RestartAnswers {
     return model;
   }
 }
+
+/** An absent body asks for what is usual; `null` is none that the routes take. */
+const orEmpty = (body: unknown): unknown => (body === undefined ? {} : body);
 
 function paceOf(asked: {
   readonly max_surge: number;

@@ -52,15 +52,15 @@ export function readDeployment(entry: Branch, draft: Draft): Deployment | null {
     );
   const base = readBase(params, draft);
   if (base === "bad") return refuse(entry, draft, "its `api_base` is no plain http or https address");
-  if (provider.kind === "own" && base === null)
+  if (provider.kind === "own" && base === "none")
     return refuse(entry, draft, `has no \`api_base\`, and \`${word}\` has no usual address`);
-  const isCloud = provider.kind === "cloud" && base === null;
+  const isCloud = provider.kind === "cloud" && base === "none";
   if (provider.kind === "own" && provider.note !== undefined) draft.note(params.at("model"), "changed", provider.note);
-  const url = base ?? (provider.kind === "cloud" ? provider.url : "");
+  const url = base !== "none" ? base.url : provider.kind === "cloud" ? provider.url : "";
   const external = isCloud || isPublic(url);
   if (external)
     draft.note(
-      params.at(base === null ? "model" : "api_base"),
+      params.at(base === "none" ? "model" : "api_base"),
       "changed",
       "is outside the house: only keys with `allow_external` may use it, and no health page is asked",
     );
@@ -81,21 +81,21 @@ function refuse(entry: Branch, draft: Draft, why: string): null {
   return null;
 }
 
-/** Without the `/v1` that requests bring along. Null: there is none. */
-function readBase(params: Branch, draft: Draft): string | null | "bad" {
+/** Without the `/v1` that requests bring along. */
+function readBase(params: Branch, draft: Draft): { readonly url: string } | "none" | "bad" {
   const given = params.at("api_base").isThere ? params.at("api_base") : params.at("base_url");
-  if (!given.isThere) return null;
+  if (!given.isThere) return "none";
   const text = given.text();
   const variable = environmentOf(text);
   if (variable !== undefined) {
     draft.note(given, "changed", `comes from \`${variable}\` here too: let it hold the address without the \`/v1\``);
-    return `\${${draft.variable(variable)}}`;
+    return { url: `\${${draft.variable(variable)}}` };
   }
   const url = text === undefined ? null : URL.parse(text);
   if (url === null || (url.protocol !== "http:" && url.protocol !== "https:")) return "bad";
   if (url.username !== "" || url.password !== "" || url.search !== "" || url.hash !== "") return "bad";
   const path = url.pathname.replace(/\/+$/, "").replace(/\/v1$/, "");
-  return plain(`${url.origin}${path}`);
+  return { url: plain(`${url.origin}${path}`) };
 }
 
 const PRIVATE_V4 =

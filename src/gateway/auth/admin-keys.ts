@@ -71,7 +71,7 @@ export function revokeKey(admin: KeyAdmin, id: string): KeyChange<{ readonly id:
 
 /** `POST /admin/keys/{id}/rotate`; an absent body is an empty one. */
 export function rotateKey(admin: KeyAdmin, id: string, body: unknown): KeyChange<IssuedKey> {
-  const parsed = rotateKeyRequest.safeParse(body ?? {});
+  const parsed = rotateKeyRequest.safeParse(body === undefined ? {} : body);
   if (!parsed.success) throw badRequest(parsed.error.issues);
   checkStored(admin, id);
   return {

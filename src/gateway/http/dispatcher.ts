@@ -50,8 +50,8 @@ export class Dispatcher implements EdgeHandlers {
     if (headers.kind === "bad") return this.#refuseEdge(res, headers.code, headers.why);
     const target = canonicalPath(req.target);
     if (target.kind === "tooLong")
-      return this.#refuseEdge(res, "URI_TOO_LONG", "the request target is longer than 8 KiB");
-    if (target.kind === "bad") return this.#refuseEdge(res, "BAD_REQUEST", target.why);
+      return this.#refuseEdge(res, "URI_TOO_LONG", "the request target is longer than 8 KiB", dialectOf(req.target));
+    if (target.kind === "bad") return this.#refuseEdge(res, "BAD_REQUEST", target.why, dialectOf(req.target));
     const requestId = saneRequestId(headerValue(req.rawHeaders, "x-request-id")) ?? this.#deps.nextRequestId();
     const path = withoutTrailingSlash(target.path);
     const match = matchRoute(req.method, path);
@@ -130,9 +130,9 @@ export class Dispatcher implements EdgeHandlers {
   }
 
   /** The framing or the target is in doubt, so the connection is of no further use. */
-  #refuseEdge(res: ClientReply, code: ErrorCode, why: string): void {
+  #refuseEdge(res: ClientReply, code: ErrorCode, why: string, dialect: Dialect = "openai"): void {
     this.#deps.metrics.forUpstream(null).refused(code);
-    refuseAtEdge(res, code, why);
+    refuseAtEdge(res, code, why, dialect);
   }
 
   #refuse(

@@ -1,5 +1,5 @@
 import type { AddressInfo } from "node:net";
-import { renderErrorBody } from "../../contract/error-body.ts";
+import { type Dialect, renderErrorBody } from "../../contract/error-body.ts";
 import { ERRORS, type ErrorCode } from "../../kernel/errors.ts";
 import { STATUS_CODES } from "../../kernel/node-builtins.ts";
 import type { ClientReply, ClientRequest } from "./client-port.ts";
@@ -36,9 +36,9 @@ export interface EdgeServer {
 export const DISCARDED_BYTES_MAX = 64 * 1024 * 1024;
 
 /** A refusal at the edge: answered, and the connection is of no further use. */
-export function refuseAtEdge(res: ClientReply, code: ErrorCode, message: string): void {
+export function refuseAtEdge(res: ClientReply, code: ErrorCode, message: string, dialect: Dialect = "openai"): void {
   res.endConnection();
-  const { status, text } = renderErrorBody(code, message, { dialect: "openai" });
+  const { status, text } = renderErrorBody(code, message, { dialect });
   res.sendWhole(status, ["content-type", "application/json", "connection", "close"], text, code);
 }
 

@@ -174,7 +174,8 @@ export class OverflowRoutes {
   }
 
   async #body<S extends z.ZodType>(context: RequestContext, schema: S): Promise<z.output<S>> {
-    const parsed = schema.safeParse((await readAdminBody(context.req, this.#deps)) ?? {});
+    const body = await readAdminBody(context.req, this.#deps);
+    const parsed = schema.safeParse(body === undefined ? {} : body);
     if (parsed.success) return parsed.data;
     const [issue] = parsed.error.issues;
     const where = issue?.path.map(String).join(".") ?? "";
