@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { issuedKey, keyList, newKeyRequest, rotateKeyRequest } from "../../../src/contract/admin-keys.ts";
+import { CHAIN_PAGE_LINES_MAX } from "../../../src/contract/audit-chain.ts";
 import { AUDIT_LIMIT_MAX, AUDIT_TIME_HINT } from "../../../src/contract/audit-params.ts";
 import { gpuClearView, gpuHealthView } from "../../../src/contract/gpu-health-view.ts";
 import { jobSubmission } from "../../../src/contract/job-submission.ts";
@@ -334,6 +335,24 @@ const OPERATIONS: Readonly<
       whole("limit", "At most so many. Absent: 100.", 1, AUDIT_LIMIT_MAX),
     ],
     answers: ok("They.", AUDIT_PAGE),
+    errors: ["AUDIT_UNAVAILABLE"],
+  },
+  auditChain: {
+    summary: "The signed lines of what administrators did and of what was decided about money",
+    query: [
+      whole("after_seq", "Only later ones.", 0, 999_999_999_999_999),
+      whole("limit", `Lines at most. Absent: ${CHAIN_PAGE_LINES_MAX}.`, 1, CHAIN_PAGE_LINES_MAX),
+      whole("first", "The first number of a reading that goes on from a page before.", 0, 999_999_999_999_999),
+    ],
+    answers: ok("A page.", {
+      type: "object",
+      required: ["lines", "last", "seal"],
+      properties: {
+        lines: { type: "array", items: { type: "string" } },
+        last: { type: ["integer", "null"] },
+        seal: { type: ["string", "null"] },
+      },
+    }),
     errors: ["AUDIT_UNAVAILABLE"],
   },
   usage: {
