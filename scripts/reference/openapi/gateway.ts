@@ -18,6 +18,7 @@ import {
 import { USAGE_GROUPS, USAGE_LIMIT_MAX, usageView } from "../../../src/contract/usage-view.ts";
 import { type Handler, type Route, ROUTES } from "../../../src/gateway/http/routes.ts";
 import type { ErrorCode } from "../../../src/kernel/errors.ts";
+import { BATCH_OPERATIONS } from "./batches.ts";
 import {
   type AnswerDoc,
   type BodyDoc,
@@ -220,6 +221,7 @@ const OPERATIONS: Readonly<
 > = {
   inference,
   upstream: null,
+  ...BATCH_OPERATIONS,
   models: {
     summary: "The models that the key can use",
     answers: ok("They.", {
