@@ -77,7 +77,7 @@ const ORDER: QueryDoc = {
 };
 const FILE_ID = { file: pathText("Id of a file.", "[A-Za-z0-9_-]{1,100}") };
 const BATCH_ID = { batch: pathText("Id of a batch.", "[A-Za-z0-9_-]{1,100}") };
-const STORE: readonly ErrorCode[] = ["JOB_STORE_UNAVAILABLE"];
+const STORE: readonly ErrorCode[] = ["JOB_STORE_UNAVAILABLE", "FILE_STORE_UNAVAILABLE"];
 const OF_FILES: readonly ErrorCode[] = ["FILE_UNKNOWN", ...STORE];
 const OF_BATCHES: readonly ErrorCode[] = ["BATCH_UNKNOWN", ...STORE];
 

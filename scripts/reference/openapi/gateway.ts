@@ -6,19 +6,11 @@ import { gpuClearView, gpuHealthView } from "../../../src/contract/gpu-health-vi
 import { jobSubmission } from "../../../src/contract/job-submission.ts";
 import { JOB_STATES } from "../../../src/contract/job.ts";
 import { jobView } from "../../../src/contract/job-view.ts";
-import {
-  approvalsView,
-  approvalView,
-  approveBody,
-  overflowStateView,
-  settleBody,
-  spendView,
-  stopBody,
-} from "../../../src/contract/overflow-view.ts";
 import { USAGE_GROUPS, USAGE_LIMIT_MAX, usageView } from "../../../src/contract/usage-view.ts";
 import { type Handler, type Route, ROUTES } from "../../../src/gateway/http/routes.ts";
 import type { ErrorCode } from "../../../src/kernel/errors.ts";
 import { BATCH_OPERATIONS } from "./batches.ts";
+import { OVERFLOW_OPERATIONS } from "./overflow.ts";
 import {
   type AnswerDoc,
   type BodyDoc,
@@ -93,12 +85,6 @@ const CALL_ERRORS: readonly ErrorCode[] = [
 ];
 const JOB_STORE: readonly ErrorCode[] = ["JOB_STORE_UNAVAILABLE"];
 const JOB_ERRORS: readonly ErrorCode[] = ["JOB_UNKNOWN", "JOB_IN_OTHER_STORE", "STORE_LOST", ...JOB_STORE];
-const LEDGER: readonly ErrorCode[] = [
-  "OVERFLOW_UNKNOWN",
-  "OVERFLOW_LEDGER_UNAVAILABLE",
-  "JOB_STORE_UNAVAILABLE",
-  "AUDIT_UNAVAILABLE",
-];
 const JOB = { job: pathText("Id of a job.", "[A-Za-z0-9_-]{1,100}") };
 const WAIT = whole("wait", "Seconds to wait for the end of the job.", 0, 300);
 
@@ -139,7 +125,6 @@ const AUDIT_PAGE: JsonSchema = {
     dropped: { type: "integer" },
   },
 };
-const SWITCH: JsonSchema = { type: "object", properties: { stopped: { type: ["object", "null"] } } };
 
 const MULTIPART: readonly string[] = [
   "/v1/audio/transcriptions",
@@ -429,51 +414,7 @@ const OPERATIONS: Readonly<
     answers: ok("Done.", gpuClearView),
     errors: ["GPU_UNKNOWN", "AUDIT_UNAVAILABLE"],
   },
-  overflowShow: {
-    summary: "Why an upstream's work would or would not go elsewhere now",
-    rest: { upstream: pathText("Id of an upstream.", ID_IN_PATH) },
-    answers: ok("Each signal and tier.", overflowStateView),
-    errors: LEDGER,
-  },
-  overflowSpend: { summary: "What each tier has cost", answers: ok("The accounts.", spendView), errors: LEDGER },
-  overflowApprovals: { summary: "The approvals of single jobs", answers: ok("They.", approvalsView), errors: LEDGER },
-  overflowApprove: {
-    summary: "Approves a job for a tier, up to a price",
-    body: body(approveBody),
-    answers: { 201: { description: "Approved.", schema: approvalView } },
-    errors: ["JOB_UNKNOWN", "APPROVAL_IN_USE", ...LEDGER],
-  },
-  overflowRevoke: {
-    summary: "Takes an approval back",
-    rest: { tier: pathText("Id of the tier.", ID_IN_PATH), ...JOB },
-    answers: ok("It.", approvalView),
-    errors: LEDGER,
-  },
-  overflowStop: {
-    summary: "Nothing more is spent",
-    body: body(stopBody, false),
-    answers: ok("Stopped.", SWITCH),
-    errors: LEDGER,
-  },
-  overflowGo: { summary: "Takes the stop back", answers: ok("Spending is allowed.", SWITCH), errors: LEDGER },
-  overflowResume: {
-    summary: "Lets a tier go on that was halted for its price",
-    rest: { tier: pathText("Id of the tier.", ID_IN_PATH) },
-    answers: ok("Done.", z.object({ tier: z.string(), resumed: z.boolean() })),
-    errors: LEDGER,
-  },
-  overflowSettle: {
-    summary: "Says what became of a reservation whose outcome nobody knew",
-    rest: { reservation: pathText("Its id.", "[A-Za-z0-9._:-]{1,200}") },
-    body: body(settleBody),
-    answers: ok("Settled.", z.object({ id: z.string(), charged: z.number().nullable() })),
-    errors: LEDGER,
-  },
-  overflowAccept: {
-    summary: "Takes the ledger for the right one after it was emptied",
-    answers: ok("Accepted.", z.object({ accepted: z.string() })),
-    errors: LEDGER,
-  },
+  ...OVERFLOW_OPERATIONS,
 };
 
 export const renderGatewayApi = (version: string): string =>
