@@ -28,12 +28,44 @@ export function checkOverflow(raw: unknown, env: Env): Finding[] {
       .filter(({ name }) => name !== undefined && !upstreams.has(name))
       .map(({ path }) => warning(path, "is no upstream of this file")),
     ...checkSigning(raw, env),
+    ...checkSecretHosts(raw),
     ...sections.flatMap(({ section, path }) => [
       ...listAt(section, ["signals"]).flatMap((signal, place) => checkSignal(raw, signal, [...path, "signals", place])),
       ...listAt(section, ["tiers"]).flatMap((tier, place) => checkTier(tier, [...path, "tiers", place], env)),
     ]),
   ];
 }
+
+/** A place's secret is for that place: under the same name it would be told to another. */
+function checkSecretHosts(raw: unknown): Finding[] {
+  const uses = [
+    ...listAt(raw, ["overflow"]).flatMap((section, index) =>
+      listAt(section, ["tiers"]).flatMap((tier, place) => {
+        const path = ["overflow", index, "tiers", place];
+        const url = textAt(tier, ["base_url"]) ?? `the usual one of ${textAt(tier, ["provider"])}`;
+        return ["key_env", "secret_key_env"].map((key) => ({ name: textAt(tier, [key]), url, path: [...path, key] }));
+      }),
+    ),
+    ...listAt(raw, ["upstreams"]).flatMap((upstream, index) =>
+      listAt(upstream, ["endpoints"]).map((endpoint) => ({
+        name: textAt(upstream, ["key_env"]),
+        url: textAt(endpoint, ["url"]) ?? "",
+        path: ["upstreams", index, "key_env"],
+      })),
+    ),
+  ];
+  const tiers = uses.filter(({ path }) => path[0] === "overflow");
+  return tiers.flatMap(({ name, url, path }, index) => {
+    const isOther = (use: (typeof uses)[number]): boolean => use.name === name && hostOf(use.url) !== hostOf(url);
+    // Of two tiers the second one is told; an engine's own host is a different place in any case.
+    const first =
+      name === undefined ? undefined : (tiers.slice(0, index).find(isOther) ?? uses.slice(tiers.length).find(isOther));
+    const message = "names a secret that another host is given too: a secret is for one place";
+    return first === undefined ? [] : [{ severity: "mistake", path, message, first: first.path }];
+  });
+}
+
+const hostOf = (url: string): string => URL.parse(url)?.host ?? url;
 
 /** Approvals of single jobs are signed, and whoever has the job when it is sent must be able to tell a true one. */
 function checkSigning(raw: unknown, env: Env): Finding[] {

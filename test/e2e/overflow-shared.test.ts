@@ -210,7 +210,11 @@ test("two hundred chats at once at three gateways, half of which leave in the mi
       }),
     );
     for (const [index, live] of calls.entries())
-      if (index % 2 === 0) void live.headed().then(() => live.leave(), () => {});
+      if (index % 2 === 0)
+        void live.headed().then(
+          () => live.leave(),
+          () => {},
+        );
     await Promise.all(calls.filter((_, index) => index % 2 === 1).map(({ answer }) => answer));
     assert.equal(site.ledger().entries.length, 10);
     const spend = await eventually(

@@ -53,6 +53,7 @@ const lackOf = (view: LedgerView, event: LedgerEvent, now = NOW): unknown => {
   const step = stepLedger(view, event, now);
   return step.kind === "refused" ? step.lack : step.kind;
 };
+const NONE = { spent: 0, reserved: 0 };
 const sumsOf = (view: LedgerView): unknown => {
   const { day, month } = periodOf(NOW);
   return [view.account?.days[day], view.account?.months[month]];
@@ -91,6 +92,19 @@ test("an outcome that nobody knows keeps the money held until it is settled or g
   assert.equal(lackOf(unknown, BEGIN), "underway");
   assert.equal(lackOf(unknown, { kind: "void", why: "", expired: true }, NOW + 1e12), "same");
   assert.equal(after(unknown, { kind: "settle", chargedMicros: 7 }).reservation?.chargedMicros, 7);
+});
+
+test("a charge that comes after somebody has said that there was none is booked all the same, once [80.O2 80.C32]", () => {
+  const begun = after(after(EMPTY, ask()), BEGIN);
+  const freed = after(begun, { kind: "void", why: "nothing was charged, says boss", expired: false });
+  assert.deepEqual(sumsOf(freed), [NONE, NONE]);
+  const late = after(freed, { kind: "settle", chargedMicros: 40 });
+  const spent = { spent: 40, reserved: 0 };
+  assert.deepEqual([sumsOf(late), late.reservation?.state], [[spent, spent], "settled"]);
+  assert.equal(lackOf(late, { kind: "settle", chargedMicros: 40 }), "same");
+  // One that never began has cost nothing, whatever is said.
+  const unused = after(after(EMPTY, ask()), { kind: "void", why: "", expired: false });
+  assert.equal(lackOf(unused, { kind: "settle", chargedMicros: 40 }), "same");
 });
 
 test("a reservation that did not begin runs out, and one that ran out or was given back does not begin [80.O2]", () => {

@@ -60,6 +60,8 @@ export interface Reservation {
   readonly why: string;
   /** Whether an approval of its own was asked for. */
   readonly approved: boolean;
+  /** A call was made, whatever was said of it later. */
+  readonly called?: true;
   readonly payer?: Payer;
 }
 
@@ -246,7 +248,7 @@ function begin(view: LedgerView, thing: ApprovedThing | null, now: number): Ledg
     if (lack !== null) return refused(lack);
   }
   return moved(view, {
-    reservation: { ...reservation, state: "begun" },
+    reservation: { ...reservation, state: "begun", called: true },
     approval: reservation.approved && approval !== null ? { ...approval, state: "used" } : approval,
   });
 }
@@ -254,11 +256,13 @@ function begin(view: LedgerView, thing: ApprovedThing | null, now: number): Ledg
 function settle(view: LedgerView, told: number | null, now: number): LedgerStep {
   const { reservation, account } = view;
   if (reservation === null || account === null) return SAME;
-  if (reservation.state !== "begun" && reservation.state !== "unknown") return SAME;
+  // Somebody said that nothing was charged while the call was still under way: what it cost is booked all the same.
+  const late = reservation.state === "void" && reservation.called === true;
+  if (reservation.state !== "begun" && reservation.state !== "unknown" && !late) return SAME;
   // A provider that tells no price that can be read is taken at the price that was reserved.
   const charged = told !== null && isAmount(told) ? told : reservation.micros;
   const overrun = charged > reservation.micros;
-  const next = booked(account, reservation, { reserved: -reservation.micros, spent: charged });
+  const next = booked(account, reservation, { reserved: late ? 0 : -reservation.micros, spent: charged });
   const why = `charged ${charged} where ${reservation.micros} millionths were reserved: the price has changed`;
   return moved(view, {
     account: overrun && next.halted === null ? { ...next, halted: { at: now, why } } : next,

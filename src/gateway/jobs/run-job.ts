@@ -107,12 +107,18 @@ export class JobRun {
     }
   }
 
-  async #runOne(): Promise<RunEnd> {
-    const body = await this.#body("body");
+  /** Null: it runs here. A job with parts is sent nowhere, and kept off a busy card as any other. */
+  async #askElsewhere(body: Buffer | undefined): Promise<RunEnd | null> {
     this.#asksElsewhere = true;
     const elsewhere = (await this.#deps.errands?.run(this.#claimWith(body))) ?? null;
+    if (elsewhere === null) this.#asksElsewhere = false;
+    return elsewhere;
+  }
+
+  async #runOne(): Promise<RunEnd> {
+    const body = await this.#body("body");
+    const elsewhere = await this.#askElsewhere(body);
     if (elsewhere !== null) return elsewhere;
-    this.#asksElsewhere = false;
     const end = await this.#call(this.job.path, body, `${this.job.id}.${this.job.attempts}`);
     const verdict = judgeCall(end.report, this.job.onShed);
     this.#deps.onVerdict(verdict);
@@ -152,6 +158,8 @@ export class JobRun {
   }
 
   async #runParts(total: number): Promise<RunEnd> {
+    const elsewhere = await this.#askElsewhere(undefined);
+    if (elsewhere !== null) return elsewhere;
     const { clock, store } = this.#deps;
     const fan = new FanOut({
       total,

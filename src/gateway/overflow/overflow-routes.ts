@@ -1,13 +1,13 @@
 import type { z } from "zod";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import type { JobRecord } from "../../contract/job.ts";
-import { MICROS, microsDown } from "../../contract/money.ts";
+import { MICROS, microsDown, microsUp } from "../../contract/money.ts";
 import { approveBody, settleBody, stopBody, type ApprovalView } from "../../contract/overflow-view.ts";
 import type { Ledger } from "../../coord/overflow/ledger.ts";
 import type { Approval } from "../../decide/overflow/ledger-book.ts";
 import { decodeId } from "../../decide/http/request-line.ts";
 import type { Clock } from "../../kernel/clock.ts";
-import { YardmasterError } from "../../kernel/errors.ts";
+import { YardmasterError, type ErrorCode } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import { actAudited } from "../audit/admin-event.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
@@ -113,19 +113,21 @@ export class OverflowRoutes {
       currency: tier.provider.price?.currency ?? "",
       by: context.key.id,
     };
-    const act = (): Promise<Approval | null> => this.#ledger().approve(given, asked.expires_s * 1000);
-    const approval = await this.#audited(context, `/admin/overflow/approvals/${tier.id}/${content.job.id}`, act, 201);
-    if (approval === null) throw new YardmasterError("APPROVAL_IN_USE", "an approval of this job is used already");
-    return viewApproval(approval);
+    const act = async (): Promise<Approval> =>
+      (await this.#ledger().approve(given, asked.expires_s * 1000)) ??
+      refuse("APPROVAL_IN_USE", "an approval of this job is used already");
+    return viewApproval(
+      await this.#audited(context, `/admin/overflow/approvals/${tier.id}/${content.job.id}`, act, 201),
+    );
   }
 
   async #revoke(context: RequestContext, rest: string): Promise<ApprovalView> {
     const slash = rest.indexOf("/");
     const [tier, subject] = [rest.slice(0, slash), rest.slice(slash + 1)];
-    const act = (): Promise<Approval | null> => this.#ledger().revoke(tier, subject);
-    const approval = await this.#audited(context, `/admin/overflow/approvals/${tier}/${subject}`, act);
-    if (approval === null) throw new YardmasterError("OVERFLOW_UNKNOWN", "there is no approval that could be revoked");
-    return viewApproval(approval);
+    const act = async (): Promise<Approval> =>
+      (await this.#ledger().revoke(tier, subject)) ??
+      refuse("OVERFLOW_UNKNOWN", "there is no approval that could be revoked");
+    return viewApproval(await this.#audited(context, `/admin/overflow/approvals/${tier}/${subject}`, act));
   }
 
   async #setSwitch(context: RequestContext, stopped: { by: string; why: string } | null): Promise<unknown> {
@@ -137,11 +139,9 @@ export class OverflowRoutes {
   }
 
   async #resume(context: RequestContext, tier: string): Promise<unknown> {
-    const resumed = await this.#audited(context, `/admin/overflow/tiers/${tier}/resume`, () =>
-      this.#ledger().resume(tier),
-    );
-    if (!resumed) throw new YardmasterError("OVERFLOW_UNKNOWN", "there is no such tier that is halted");
-    return { tier, resumed };
+    const act = async (): Promise<boolean> =>
+      (await this.#ledger().resume(tier)) || refuse("OVERFLOW_UNKNOWN", "there is no such tier that is halted");
+    return { tier, resumed: await this.#audited(context, `/admin/overflow/tiers/${tier}/resume`, act) };
   }
 
   /** The operator has asked the tier: what was charged, or that nothing was. */
@@ -154,12 +154,12 @@ export class OverflowRoutes {
     const reservation = (await ledger.reservations()).find((each) => each.id === id);
     if (reservation === undefined)
       throw new YardmasterError("OVERFLOW_UNKNOWN", "there is no open reservation of this id");
-    const outcome = await this.#audited(context, `/admin/overflow/reservations/${id}`, () =>
-      charged === null
+    await this.#audited(context, `/admin/overflow/reservations/${id}`, async () => {
+      const outcome = await (charged === null
         ? ledger.giveBack(reservation, `nothing was charged, says ${context.key.id}`)
-        : ledger.settle(reservation, Math.round(charged * MICROS)),
-    );
-    if (outcome.kind === "refused") throw new YardmasterError("OVERFLOW_LEDGER_UNAVAILABLE", outcome.why);
+        : ledger.settle(reservation, microsUp(charged * MICROS)));
+      if (outcome.kind === "refused") refuse("OVERFLOW_LEDGER_UNAVAILABLE", outcome.why);
+    });
     return { id, charged };
   }
 
@@ -182,5 +182,10 @@ export class OverflowRoutes {
     throw new YardmasterError("BAD_REQUEST", `${where === "" ? "" : `${where}: `}${issue?.message ?? "can't be read"}`);
   }
 }
+
+/** Inside of what is audited, so that the record says that nothing was done. */
+const refuse = (code: ErrorCode, why: string): never => {
+  throw new YardmasterError(code, why);
+};
 
 const ok = (value: unknown): { readonly status: number; readonly value: unknown } => ({ status: 200, value });

@@ -19,6 +19,24 @@ import type { ProviderWork, SubmitOutcome } from "./provider-work.ts";
 
 /** Of a chat template around a prompt, per message and in all: tokens that stand in no byte of the body. */
 const TEMPLATE_TOKENS = 64;
+const EMBEDDINGS = "/v1/embeddings";
+/** What costs no more than its tokens. */
+const TOKEN_PATHS: ReadonlySet<string> = new Set([
+  "/v1/chat/completions",
+  "/v1/completions",
+  "/v1/responses",
+  "/v1/messages",
+  EMBEDDINGS,
+]);
+/** What else a model is asked for. The key opens more than that at the place, and a job's owner is to have none of it. */
+const OTHER_PATHS: ReadonlySet<string> = new Set([
+  "/v1/rerank",
+  "/v1/score",
+  "/v1/classify",
+  "/v1/moderations",
+  "/v1/audio/speech",
+  "/v1/images/generations",
+]);
 /** A whole answer of any of the API's routes has one of these. */
 const RESULTS = ["choices", "data", "output", "results", "content", "text"];
 
@@ -36,18 +54,28 @@ export function openai(settings: ProviderSettings): CloudProtocol {
 
 function plan({ model, price }: ProviderSettings, work: ProviderWork): CloudPlan {
   if (!isJsonObject(work.body)) return { kind: "unfit", why: "the job's body is not a JSON object" };
+  const [path = ""] = work.path.split("?", 1);
+  if (!TOKEN_PATHS.has(path) && (price?.unit === "1kTokens" || !OTHER_PATHS.has(path)))
+    return {
+      kind: "unfit",
+      why: `a job for ${path} is not sent there: what it costs is not told by tokens, or it asks no model`,
+    };
   const { stream: _stream, stream_options: _options, ...asked } = work.body;
   const body = model === null ? asked : { ...asked, model };
   const call = postJson(work.path, body, { "idempotency-key": work.idempotencyKey });
-  return { kind: "ok", call, quote: quote(price, { tokens: tokensAtMost(asked, call.body ?? "") }) };
+  return {
+    kind: "ok",
+    call,
+    quote: quote(price, { tokens: tokensAtMost(asked, call.body ?? "", path === EMBEDDINGS) }),
+  };
 }
 
 /** No token is shorter than a byte. Undefined where the answer's length is left open, as nobody can say what that costs. */
-function tokensAtMost(asked: JsonObject, body: string): number | undefined {
+function tokensAtMost(asked: JsonObject, body: string, embeds: boolean): number | undefined {
   if (showsMoreThanText(asked["messages"]) || showsMoreThanText(asked["input"])) return undefined;
+  if (asked["web_search_options"] !== undefined || callsPlacesTools(asked["tools"])) return undefined;
   const answer = largestOf(asked, ["max_completion_tokens", "max_tokens", "max_output_tokens"]);
   const choices = largestOf(asked, ["n", "best_of"]) ?? 1;
-  const embeds = asked["input"] !== undefined && asked["messages"] === undefined && answer === undefined;
   if (!embeds && !(isCount(answer) && isCount(choices))) return undefined;
   const messages = Array.isArray(asked["messages"]) ? asked["messages"].length : 1;
   const prompt = Buffer.byteLength(body) + TEMPLATE_TOKENS * messages;
@@ -68,6 +96,10 @@ const showsMoreThanText = (messages: unknown): boolean =>
     const content: unknown = isJsonObject(message) ? message["content"] : null;
     return Array.isArray(content) && content.some((part) => !isJsonObject(part) || !isText(part["type"]));
   });
+
+/** A search or a program that the place runs has a price of its own. */
+const callsPlacesTools = (tools: unknown): boolean =>
+  Array.isArray(tools) && tools.some((tool) => isJsonObject(tool) && (tool["type"] ?? "function") !== "function");
 
 const isText = (type: unknown): boolean => type === "text" || type === "input_text" || type === "output_text";
 

@@ -102,12 +102,51 @@ test("a chat whose answer may be of any length has no price [50.V6]", () => {
     [{ messages: [], max_tokens: "100" }, "unpriced"],
     [{ messages: [], max_tokens: 100 }, "priced"],
     [{ messages: [], max_tokens: 100, n: 0 }, "unpriced"],
-    [{ input: "x" }, "priced"],
+    [{ messages: [], max_tokens: 100, max_completion_tokens: 1e9 }, "priced"],
+    [{ messages: [], max_tokens: 100, max_completion_tokens: "all" }, "unpriced"],
+    [{ messages: [], max_tokens: 100, best_of: "many" }, "unpriced"],
+    [{ messages: [], max_tokens: 100, web_search_options: {} }, "unpriced"],
+    [{ messages: [], max_tokens: 100, tools: [{ type: "web_search" }] }, "unpriced"],
+    [{ messages: [], max_tokens: 100, tools: [{ type: "function" }] }, "priced"],
+    [{ messages: [{ content: [{ type: "text", text: "x" }] }], max_tokens: 100 }, "priced"],
+    [{ messages: [{ content: [{ type: "image_url" }] }], max_tokens: 100 }, "unpriced"],
+    [{ messages: [{ content: [{ type: "input_audio" }] }], max_tokens: 100 }, "unpriced"],
+    [{ input: "x" }, "unpriced"],
   ];
   for (const [body, kind] of rows) {
     const plan = PROTOCOLS["openai"]?.plan(aWork(body));
     assert.equal(plan?.kind === "ok" && plan.quote.kind, kind, JSON.stringify(body));
   }
+  const micros = (body: Record<string, unknown>): number => {
+    const plan = PROTOCOLS["openai"]?.plan(aWork(body));
+    return plan?.kind === "ok" && plan.quote.kind === "priced" ? plan.quote.micros : Number.NaN;
+  };
+  const usual = { messages: [], max_tokens: 1_000 };
+  assert.ok(
+    micros({ ...usual, max_completion_tokens: 100_000 }) > 90 * micros(usual),
+    "a place may go by the larger one",
+  );
+  assert.ok(micros({ ...usual, best_of: 10 }) > 5 * micros(usual));
+});
+
+test("a place's key opens what a model is asked for and nothing else, and by tokens only what costs no more than tokens [50.V6 80.C46]", () => {
+  const settings = settingsOf(openaiSetup);
+  const kindOf = (path: string, price: typeof settings.price): string =>
+    openai({ ...settings, price }).plan({ ...aWork({ input: "x", messages: [], max_tokens: 1 }), path }).kind;
+  const byCall = { unit: "call", micros: 1, currency: "EUR" } as const;
+  for (const path of ["/v1/chat/completions", "/v1/embeddings", "/v1/responses?x=1"])
+    for (const price of [settings.price, byCall, null]) assert.equal(kindOf(path, price), "ok", path);
+  for (const path of ["/v1/images/generations", "/v1/audio/speech"])
+    assert.deepEqual([kindOf(path, settings.price), kindOf(path, byCall), kindOf(path, null)], ["unfit", "ok", "ok"]);
+  for (const path of [
+    "/v1/files",
+    "/v1/fine_tuning/jobs",
+    "/v1/organization/projects",
+    "/v1/chat/completions/../files",
+    "/",
+    "",
+  ])
+    for (const price of [settings.price, byCall, null]) assert.equal(kindOf(path, price), "unfit", path);
 });
 
 test("a file's id of 64 bits keeps its digits, as a number and as a text [50.V6]", () => {

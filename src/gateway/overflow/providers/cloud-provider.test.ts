@@ -283,3 +283,21 @@ test("who no longer waits ends a call at once, and what was sent stays in doubt 
   assert.equal((await stageOf.provider.submit(aWork(), gone.signal)).kind, "unavailable");
   assert.equal(stageOf.cloud.ledger().submits, 1);
 });
+
+test("a tier's key goes to the tier's own host alone, whatever a place names or a path is made of [80.C46]", async () => {
+  await using thief = await startFakeCloud(tasksSetup.dialect(), {});
+  for (const path of ["@evil.example/x/{id}", `//${new URL(thief.url).host}/{id}`, "/tasks/{id}"]) {
+    await using stageOf = await stage(tasksSetup);
+    const { cloud } = stageOf;
+    const settings = providerOf(tasksSetup.file(cloud.url));
+    assert.ok(settings.template !== null);
+    const { template } = settings;
+    const provider = makeProvider(
+      { ...settings, template: { ...template, poll: { ...template.poll, path } } },
+      systemClock,
+    );
+    const outcome = await provider.poll(`@${new URL(thief.url).host}/`, never);
+    assert.notEqual(outcome.kind, "succeeded", path);
+  }
+  assert.equal(thief.ledger().submits, 0);
+});

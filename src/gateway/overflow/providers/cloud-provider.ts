@@ -95,6 +95,9 @@ export class CloudProvider implements Provider {
     const headers = authorization === null ? call.headers : { ...call.headers, authorization };
     const url = this.#settings.baseUrl + call.path;
     const { method, body } = call;
+    // The key is for one place. Whatever a path is made of, it leads to no other.
+    if (URL.parse(url)?.origin !== URL.parse(this.#settings.baseUrl)?.origin)
+      return Promise.resolve({ kind: "notSent", why: "the address is not the tier's own" });
     return askCloud(this.#ports.clock, { method, url, headers, body, timeoutMs, bytesMax, publicOnly: false }, signal);
   }
 
