@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
-import { Redis } from "ioredis";
+import type { Redis } from "ioredis";
 import type { ApprovalView, SpendView } from "../../src/contract/overflow-view.ts";
 import { systemClock } from "../../src/kernel/clock.ts";
 import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
