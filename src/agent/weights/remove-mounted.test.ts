@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { existsSync, lstatSync, readdirSync, readFileSync } from "node:fs";
-import { lstat, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { lstat, mkdir, mkdtemp, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -76,6 +76,22 @@ for (const [what, place, freed] of [
       await rm(root, { recursive: true });
     }
   });
+
+test("what a killed agent left between the two steps of a removal goes with the next one, and what a person put there stays [80.A16 40.W3]", async () => {
+  const { root, cache, record } = await someWeights();
+  try {
+    const trash = join(cache, ".yardmaster-trash");
+    await mkdir(trash);
+    await rename(join(cache, NAME, "sub/b.gguf"), join(trash, "0123456789abcdef"));
+    await writeFile(join(trash, "fedcba9876543210"), "mine");
+    const removal = await removeOwned(cache, NAME, record);
+    assert.deepEqual([removal.freedBytes, removal.files, removal.kept], [8, 2, []]);
+    assert.deepEqual(readdirSync(cache), [".yardmaster-trash"]);
+    assert.deepEqual(readdirSync(trash), ["fedcba9876543210"]);
+  } finally {
+    await rm(root, { recursive: true });
+  }
+});
 
 test("of two models with the same bytes each keeps its own: removing one leaves the other's file as it was [80.A16 40.W3]", async () => {
   const [first, second] = [await someWeights(), await someWeights()];

@@ -57,6 +57,7 @@ export async function removeOwned(cacheFolder: string, top: string, record: Hold
   await using trash = await open(under(cache, TRASH), FOLDER);
   const work: Work = { record, cache, trash, kept: [], freedBytes: 0, files: 0, left: 0 };
   await removeTree(work, top);
+  await clearTrash(work);
   return { freedBytes: work.freedBytes, files: work.files, kept: work.kept, left: work.left };
 }
 
@@ -156,6 +157,23 @@ async function removeFiles(work: Work, folder: FileHandle, files: readonly HeldF
     } catch (error) {
       work.left += 1;
       work.kept.push(`${file.path}: ${messageOf(error)}`);
+    }
+  }
+}
+
+/** A process that was killed between the two steps of M2 has left a file of the record there, and nothing else would ever look for it. */
+async function clearTrash(work: Work): Promise<void> {
+  for (const name of await readdir(under(work.trash, "."))) {
+    const place = under(work.trash, name);
+    const seen = await lstatIfThere(place);
+    if (seen === null || !work.record.files.some((file) => isOwnFile(seen, file))) continue;
+    try {
+      await unlink(place);
+      work.files += 1;
+      if (seen.nlink === 1n) work.freedBytes += Number(seen.size);
+    } catch (error) {
+      work.left += 1;
+      work.kept.push(`${TRASH}/${name}: ${messageOf(error)}`);
     }
   }
 }
