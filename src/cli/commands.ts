@@ -1,6 +1,7 @@
 import type { Command } from "./cli-io.ts";
 import { configCommands } from "./config-commands.ts";
 import { configConvert } from "./config-convert.ts";
+import { ctlBoardCommands } from "./ctl-board.ts";
 import { ctlJobCommands } from "./ctl-jobs.ts";
 import { ctlCatalogCommands } from "./ctl-catalog.ts";
 import { ctlClusterCommands } from "./ctl-cluster.ts";
@@ -27,6 +28,7 @@ export const cliCommands: readonly Command[] = [
   ...ctlEventCommands,
   ...ctlRestartCommands,
   ...ctlGatewayCommands,
+  ...ctlBoardCommands,
   ...ctlCatalogCommands,
   ...ctlGpuCommands,
   ...ctlOverflowCommands,

@@ -64,6 +64,8 @@ export type CtlAnswer =
   | { readonly kind: "unreachable"; readonly message: string };
 
 export interface CtlClient {
+  /** Without a slash at the end. */
+  readonly base: string;
   /** `path` begins with "/". Never throws, but for the caller's own abort. */
   request(
     method: "GET" | "POST" | "PUT" | "DELETE",
@@ -117,6 +119,7 @@ export async function openCtlClient(
 ): Promise<CtlClient> {
   const { base, key } = await readConnection(flags, io, asked);
   return {
+    base,
     request: (method, path, body, headers = {}) =>
       send({ base, key, clock: io.clock, signal: io.signal }, { method, path, body, headers }),
   };

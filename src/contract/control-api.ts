@@ -27,6 +27,12 @@ export const CONTROL_ROUTES = {
   catalogRevisions: "/v1/catalog/revisions",
   catalogRollback: "/v1/catalog/rollback",
   catalogConfirm: "/v1/catalog/confirm",
+  queues: "/v1/queues",
+  jobs: "/v1/jobs",
+  overflow: "/v1/overflow",
+  usage: "/v1/usage",
+  try: "/v1/try",
+  boardLinks: "/v1/board-links",
 } as const;
 
 export const leaderView = z.object({

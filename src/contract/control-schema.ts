@@ -93,6 +93,22 @@ export const controlSection = z.strictObject({
     .max(100)
     .default(5)
     .describe("Failures in a row after which a model is started no more until `ctl retry`."),
+  board: z
+    .strictObject({
+      hosts: z
+        .array(
+          z
+            .string()
+            .regex(/^[A-Za-z0-9._-]{1,253}$/, "use a host name without a scheme or port, such as board.example.org"),
+        )
+        .max(32)
+        .default([])
+        .describe(
+          "Names that browsers ask for the board under, besides addresses, `localhost` and the name of `listen`: another name may be a stranger's that was pointed here, and is refused.",
+        ),
+    })
+    .prefault({})
+    .describe("The board, which the control plane serves at `/board/`."),
 });
 
 export type ControlSection = z.output<typeof controlSection>;

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { gpuReport, GPUS_MAX } from "./agent-link.ts";
+import { answerEnd, answerHead, answerText, ask, askOff, boardReport, boardWatch } from "./feed-board.ts";
 import { readFrame, type ReadFrame } from "./frames.ts";
 
 /**
@@ -93,6 +94,8 @@ const hello = z.object({
   version: text(64),
   /** What it has; null: nothing. */
   have: feedMark.nullable(),
+  /** It knows what `feed-board.ts` says. */
+  board: z.boolean().optional(),
 });
 const report = z.object({
   type: z.literal("report"),
@@ -112,7 +115,17 @@ const resync = z.object({ type: z.literal("resync") });
 const ping = z.object({ type: z.literal("ping"), n: count });
 const pong = z.object({ type: z.literal("pong"), n: count });
 
-const gatewayMessage = z.discriminatedUnion("type", [hello, report, resync, ping, pong]);
+const gatewayMessage = z.discriminatedUnion("type", [
+  hello,
+  report,
+  resync,
+  boardReport,
+  answerHead,
+  answerText,
+  answerEnd,
+  ping,
+  pong,
+]);
 export type GatewayMessage = z.output<typeof gatewayMessage>;
 
 const welcome = z.object({
@@ -157,7 +170,18 @@ const readings = z.object({
 /** This control plane does not lead: what it knows is not the truth now. */
 const standby = z.object({ type: z.literal("standby") });
 
-const feedMessage = z.discriminatedUnion("type", [welcome, state, change, readings, standby, ping, pong]);
+const feedMessage = z.discriminatedUnion("type", [
+  welcome,
+  state,
+  change,
+  readings,
+  standby,
+  boardWatch,
+  ask,
+  askOff,
+  ping,
+  pong,
+]);
 export type FeedMessage = z.output<typeof feedMessage>;
 export type FeedChange = Omit<z.output<typeof change>, "type" | "mark" | "from">;
 

@@ -29,6 +29,8 @@ export interface ControlSettings {
   readonly drainGraceMs: number;
   readonly minRunMs: number;
   readonly parkAfter: number;
+  /** Further names under which the board is asked for. */
+  readonly boardHosts: readonly string[];
 }
 
 const RENEWALS_PER_LEASE = 5;
@@ -60,5 +62,6 @@ export function resolveControl(section: ControlSection | undefined, listen?: str
     drainGraceMs: ms(file.drain_grace_s),
     minRunMs: ms(file.min_run_s),
     parkAfter: file.park_after,
+    boardHosts: file.board.hosts,
   };
 }

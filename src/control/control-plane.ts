@@ -16,6 +16,9 @@ import { openTracer, type TraceSettings } from "../trace/open-tracer.ts";
 import type { Tracer } from "../trace/tracer.ts";
 import type { Answer } from "./api/answer.ts";
 import { type ApiRequest, ApiServer } from "./api/api-server.ts";
+import { BoardAnswers, onceLink } from "./api/board-answers.ts";
+import { Board } from "./board/board.ts";
+import { relay, RelayAnswers } from "./api/relay-answers.ts";
 import { CatalogAnswers } from "./api/catalog-answers.ts";
 import { ClusterAnswers } from "./api/cluster-answers.ts";
 import { GatewayAnswers } from "./api/gateway-answers.ts";
@@ -30,6 +33,7 @@ import type { ControlStore } from "./store/control-store.ts";
 import { EventSpool } from "./store/event-spool.ts";
 import { type OpenedStore, openStore } from "./store/open-store.ts";
 import { LiveCluster } from "./live-cluster.ts";
+import { type BoardHandler, type Handler, isBoardHandler, isRelayHandler, type RelayHandler } from "./api/routes.ts";
 import { serveUpgrades } from "./api/upgrades.ts";
 import type { ActionOutcome, ClusterView } from "./view/cluster-view.ts";
 
@@ -91,6 +95,9 @@ export class ControlPlane {
   readonly #catalog: CatalogAnswers;
   readonly #gateways: GatewayAnswers;
   readonly #tracer: Tracer | null;
+  readonly #relay: RelayAnswers;
+  readonly #board: Board;
+  readonly #boardAnswers: BoardAnswers;
   readonly #end = new AbortController();
   #auth: AuthSettings;
   #look: Timer | undefined;
@@ -179,18 +186,60 @@ export class ControlPlane {
       bounded,
       disconnect: (name) => this.#live.feed.disconnect(name),
     });
-    this.#api = new ApiServer({
+    this.#relay = new RelayAnswers({ clock, desk: this.#live.desk });
+    this.#board = this.#makeBoard(view, bounded);
+    this.#boardAnswers = this.#makeBoardAnswers(tls !== null);
+    this.#api = this.#makeApi(tls);
+    serveUpgrades(this.#api.server, this.#live.upgrades, tls?.ca !== undefined);
+    this.#lookForCatalogs();
+    this.#lookForCertificates();
+  }
+
+  #makeBoard(view: ClusterView, bounded: Bounded): Board {
+    const { clock, log, version } = this.#options;
+    const { store } = this.#opened;
+    const { desk, metrics } = this.#live;
+    const board = new Board({
+      clock,
+      log,
+      keys: this.#keys,
+      view,
+      desk,
+      events: (query) => store.events(query),
+      bounded,
+      version,
+      clusterId: store.clusterId,
+      store: store.dialect,
+      leader: () => this.#cluster.leader(),
+      catalog: () => ({ held: this.#source?.held ?? null, refused: this.#source?.refused ?? null }),
+      onLook: (seconds) => metrics.boardLooked(seconds),
+      onBytes: (bytes) => metrics.boardSent(bytes),
+    });
+    metrics.useBoard(board);
+    return board;
+  }
+
+  #makeApi(tls: ServerTls | null): ApiServer {
+    const { clock, log, settings, metricsPublic } = this.#options;
+    return new ApiServer({
       clock,
       log,
       keys: this.#keys,
       auth: () => this.#auth,
-      metricsPublic: options.metricsPublic ?? isLoopback(settings.listen.host),
+      metricsPublic: metricsPublic ?? isLoopback(settings.listen.host),
       tls,
+      session: (req) => this.#boardAnswers.caller(req),
+      hosts: new Set([settings.listen.host, ...settings.boardHosts].map((name) => name.toLowerCase())),
       answer: (request) => this.#answer(request),
     });
-    serveUpgrades(this.#api.server, this.#live.upgrades, tls?.ca !== undefined);
-    this.#lookForCatalogs();
-    this.#lookForCertificates();
+  }
+
+  #makeBoardAnswers(isTls: boolean): BoardAnswers {
+    const { clock, log, version } = this.#options;
+    const { sessions, assets, hub } = this.#board;
+    const { clusterId } = this.#opened.store;
+    const shared = { clock, log, version, clusterId, isTls, keys: this.#keys, auth: () => this.#auth };
+    return new BoardAnswers({ ...shared, sessions, assets, hub, desk: this.#live.desk });
   }
 
   /** HOST:PORT as bound. */
@@ -205,6 +254,12 @@ export class ControlPlane {
   /** Writes under the running term, in line with its passes. */
   commit(writes: readonly DocWrite[], events: readonly NewEvent[]): Promise<ActionOutcome> {
     return this.#live.loop.act(() => ({ writes, events }));
+  }
+
+  /** Path of a link that signs one browser in as the key, once. Undefined: the key is not let in here. */
+  boardLink(keyId: string): string | undefined {
+    const key = this.#keys.byId(keyId);
+    return key === undefined ? undefined : onceLink(this.#board.sessions.makeOnce(key));
   }
 
   /** A one-time token for a node of this name, for an agent in the same process. */
@@ -256,6 +311,7 @@ export class ControlPlane {
     this.#look?.cancel();
     this.#certificatesLook?.cancel();
     await this.#leadership.stop();
+    this.#board.close();
     await this.#live.close();
     await this.#api.close(CLOSE_GRACE_MS);
     await Promise.all([this.#spool.close(), this.#tracer?.close()]);
@@ -292,8 +348,15 @@ export class ControlPlane {
   }
 
   #answer(request: ApiRequest): Promise<Answer> {
-    const { route, rest, query } = request;
-    switch (route.handler) {
+    const { handler } = request.route;
+    if (isRelayHandler(handler)) return relay(this.#relay, request, handler);
+    if (isBoardHandler(handler)) return this.#boardAnswers.answer(request, handler);
+    return this.#answerOwn(request, handler);
+  }
+
+  #answerOwn(request: ApiRequest, handler: Exclude<Handler, RelayHandler | BoardHandler>): Promise<Answer> {
+    const { rest, query } = request;
+    switch (handler) {
       case "healthz":
         return Promise.resolve({ kind: "text", status: 200, text: "ok\n" });
       case "readyz":
@@ -308,15 +371,15 @@ export class ControlPlane {
       case "gpus":
       case "models":
       case "replicas":
-        return this.#cluster.list(route.handler);
+        return this.#cluster.list(handler);
       case "cordon":
       case "uncordon":
       case "drain":
-        return this.#cluster.setNode(request, NODE_STATES[route.handler]);
+        return this.#cluster.setNode(request, NODE_STATES[handler]);
       case "restart":
       case "rollout":
       case "scale":
-        return this.#restarts[route.handler](request);
+        return this.#restarts[handler](request);
       case "nodeRemove":
         return this.#cluster.removeNode(request);
       case "placement":
@@ -357,7 +420,7 @@ export class ControlPlane {
       case "catalogConfirm":
         return this.#catalog.confirm(request);
       default:
-        return assertNever(route.handler, "handler");
+        return assertNever(handler, "handler");
     }
   }
 

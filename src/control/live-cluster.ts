@@ -9,6 +9,7 @@ import { heartbeatMs } from "../decide/fleet/heartbeat.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { UpgradeHandlers } from "./api/upgrades.ts";
+import { GatewayDesk } from "./board/gateway-desk.ts";
 import type { CatalogKeeper } from "./catalog/catalog-keeper.ts";
 import { FeedServer } from "./feed/feed-server.ts";
 import { gatewayCheck } from "./feed/gateway-check.ts";
@@ -46,6 +47,7 @@ export class LiveCluster {
   readonly loop: ReconcileLoop;
   readonly links: AgentLinkServer;
   readonly feed: FeedServer;
+  readonly desk: GatewayDesk;
   readonly view: LiveView;
   readonly metrics: ControlMetrics;
   /** Something has changed that gateways have not been told. */
@@ -70,16 +72,8 @@ export class LiveCluster {
       onWelcome: () => this.loop.wake(),
       onEvent,
     });
-    this.feed = new FeedServer({
-      clock,
-      log,
-      clusterId: store.clusterId,
-      controlId,
-      gatherMs: settings.settleMs * GATHER_SETTLES,
-      check: gatewayCheck({ store, keys: ports.keys, auth: ports.auth, log }),
-      enrolled: async () => (await store.listGateways()).map(({ name }) => name),
-      onNews: () => this.loop.wake(),
-    });
+    this.desk = new GatewayDesk(clock);
+    this.feed = this.#makeFeed(ports);
     this.loop = new ReconcileLoop({
       clock,
       log,
@@ -127,6 +121,20 @@ export class LiveCluster {
     this.#publish(finished);
   }
 
+  #makeFeed({ clock, log, store, controlId, settings, keys, auth }: LiveClusterPorts): FeedServer {
+    return new FeedServer({
+      clock,
+      log,
+      clusterId: store.clusterId,
+      controlId,
+      gatherMs: settings.settleMs * GATHER_SETTLES,
+      check: gatewayCheck({ store, keys, auth, log }),
+      enrolled: async () => (await store.listGateways()).map(({ name }) => name),
+      onNews: () => this.loop.wake(),
+      board: this.desk,
+    });
+  }
+
   #seen(): { readonly snapshot: ClusterSnapshot; readonly plan: FinishedPass["plan"] } | null {
     const { seen } = this.loop;
     return seen === null ? null : { snapshot: clusterSnapshot(seen.snapshot, seen.plan.unplaced), plan: seen.plan };
@@ -143,6 +151,7 @@ export class LiveCluster {
   async close(): Promise<void> {
     this.links.close();
     this.feed.close();
+    this.desk.close();
     this.metrics.close();
     await this.loop.settled();
   }

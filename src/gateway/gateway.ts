@@ -25,7 +25,7 @@ import { BufferBudget } from "./buffer-budget.ts";
 import type { AdmittedCall } from "./calls/admitted-call.ts";
 import type { CallDeps } from "./calls/call-deps.ts";
 import type { FeedClient } from "./feed/feed-client.ts";
-import { makeReport } from "./feed/feed-report.ts";
+import { feedUser } from "./feed/feed-user.ts";
 import { GpuHealth } from "./gpu/gpu-health.ts";
 import { collectGpus } from "./gpu/gpu-view.ts";
 import { Dispatcher } from "./http/dispatcher.ts";
@@ -108,6 +108,7 @@ export class Gateway {
   readonly #inferenceDeps: InferenceDeps;
   readonly #inference: InferenceHandler;
   readonly #documents: DocumentRoutes;
+  readonly #dispatcher: Dispatcher;
   readonly #edge: EdgeServer;
   readonly #processMetrics: Disposable;
   readonly #loopWatch: LoopWatch;
@@ -212,8 +213,8 @@ export class Gateway {
     this.#inference = new InferenceHandler(this.#inferenceDeps);
     this.#overflow = this.#makeOverflow(opened.signer);
     this.#documents = new DocumentRoutes({ ...this.#inferenceDeps, jobs: () => this.#openedJobs().service });
-    const dispatcher = this.#makeDispatcher(this.#makeOwnRoutes(opened.metricsRegistry, opened.records));
-    this.#edge = makeEdge(config, dispatcher, clock);
+    this.#dispatcher = this.#makeDispatcher(this.#makeOwnRoutes(opened.metricsRegistry, opened.records));
+    this.#edge = makeEdge(config, this.#dispatcher, clock);
     this.#collectMetrics();
   }
 
@@ -385,13 +386,16 @@ export class Gateway {
   }
 
   #follow(): void {
-    this.#feed?.run({
+    const shared = { clock: this.#options.clock, keys: this.#keys, metrics: this.#metrics };
+    const parts = { registry: this.#registry, overflow: this.#overflow, dispatcher: this.#dispatcher };
+    const user = feedUser({
+      ...shared,
+      ...parts,
+      jobs: () => this.#jobs?.told() ?? null,
       onState: () => this.#applyUpstreams(),
-      onReadings: (nodes) => {
-        for (const { node, gpus, ageMs } of nodes) this.applyGpuReadings(node, gpus, ageMs);
-      },
-      report: (now) => ({ ...makeReport(this.#registry.shown(), now), jobs: this.#jobs?.told() ?? null }),
+      onReadings: (node, gpus, ageMs) => this.applyGpuReadings(node, gpus, ageMs),
     });
+    this.#feed?.run(user);
   }
 
   /** Whether an engine is known to serve the model now, or requests wait for its start. */

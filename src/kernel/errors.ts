@@ -21,6 +21,17 @@ export const ERRORS = {
   },
   UNAUTHORIZED: { http: 401, retry: "never", meaning: "No key was sent, or the key is wrong, expired or revoked." },
   FORBIDDEN: { http: 403, retry: "never", meaning: "The key is valid, but its role may not use this route." },
+  HOST_REFUSED: {
+    http: 403,
+    retry: "never",
+    meaning:
+      "The board was asked for under a name that is not its own: a page elsewhere may have pointed that name here. `control.board.hosts` lists the names.",
+  },
+  ORIGIN_REFUSED: {
+    http: 403,
+    retry: "never",
+    meaning: "A page of another origin asked a browser to change something here.",
+  },
   CLASS_FORBIDDEN: { http: 403, retry: "never", meaning: "The key may not use this class." },
   MODEL_FORBIDDEN: { http: 403, retry: "never", meaning: "The key may not use this model." },
   EXTERNAL_UPSTREAM_FORBIDDEN: {
@@ -163,6 +174,16 @@ export const ERRORS = {
     http: 409,
     retry: "never",
     meaning: "An agent of this name is connected, and a new token would shut it out. Say `replace` if that is meant.",
+  },
+  GATEWAY_SILENT: {
+    http: 503,
+    retry: "afterDelay",
+    meaning: "No gateway is connected that could be asked, or the one that was asked did not answer in time.",
+  },
+  BOARDS_FULL: {
+    http: 503,
+    retry: "afterDelay",
+    meaning: "As many boards are open as the control plane serves.",
   },
   NODE_SILENT: {
     http: 503,

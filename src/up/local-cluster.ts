@@ -6,6 +6,7 @@ import type { CliIo } from "../cli/cli-io.ts";
 import { USUAL_CONTROL, USUAL_WEIGHTS_DIR } from "../contract/agent-schema.ts";
 import type { LoadedConfig } from "../config/load-config.ts";
 import { letsEverybodyIn } from "../config/settle-reload.ts";
+import { BOARD_ROUTES } from "../contract/board.ts";
 import type { AuthSettings, FeedSettings } from "../contract/gateway-config.ts";
 import { parseListen } from "../contract/listen-address.ts";
 import { resolveAgent, type AgentSettings } from "../contract/resolve-agent.ts";
@@ -42,6 +43,8 @@ export class LocalCluster {
   readonly #plane: ControlPlane;
   readonly #settings: ControlSettings;
   readonly #gateway: SessionKey;
+  /** Id of the operator's key. */
+  readonly #operator: string;
   readonly #log: FarewellLog;
   readonly #agent: Promise<Agent | null>;
 
@@ -75,6 +78,7 @@ export class LocalCluster {
     this.#plane = made.plane;
     this.#settings = made.settings;
     this.#gateway = made.gateway;
+    this.#operator = options.operator.key.id;
     this.#log = made.log;
     const agent = options.withAgent ? this.#startAgent(options) : Promise.resolve(null);
     this.#agent = agent.catch((error: unknown) => {
@@ -88,6 +92,11 @@ export class LocalCluster {
     const bound = parseListen(this.#plane.address);
     const everywhere = bound?.host === "0.0.0.0" || bound?.host === "::";
     return everywhere ? `127.0.0.1:${bound.port}` : this.#plane.address;
+  }
+
+  /** Where a browser on this machine is let in, once, as an administrator. */
+  boardLink(): string {
+    return `http://${this.address}${this.#plane.boardLink(this.#operator) ?? BOARD_ROUTES.page}`;
   }
 
   get #url(): string {

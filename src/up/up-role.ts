@@ -4,6 +4,7 @@ import { readArgs, readRoleFlags, ROLE_OPTIONS, ROLE_OPTIONS_HELP, usageError, t
 import { EXIT, type Command } from "../cli/cli-io.ts";
 import { loadCatalogFile } from "../config/load-catalog.ts";
 import type { LoadedConfig } from "../config/load-config.ts";
+import { BOARD_ROUTES } from "../contract/board.ts";
 import { upstreamConfig } from "../contract/config-schema.ts";
 import { CONTROL_LISTEN } from "../contract/control-schema.ts";
 import type { GatewayConfig } from "../contract/gateway-config.ts";
@@ -156,7 +157,9 @@ class Up {
       extend: (config) => this.#extend(config, cluster),
       onReady: async (gateway, config) => {
         const model = await this.#modelToTry(gateway, config);
-        io.out(`yardmaster up ready listen=${gateway.address} board=none version=${version}\n`);
+        io.out(
+          `yardmaster up ready listen=${gateway.address} board=http://${cluster.address}${BOARD_ROUTES.page} version=${version}\n`,
+        );
         await writeOperatorKey(dataDir, this.#operator.secret);
         await writeAddresses(dataDir, { gateway: `http://${gateway.address}`, control: `http://${cluster.address}` });
         io.out(await this.#welcome(gateway, config, cluster, model));
@@ -217,6 +220,7 @@ class Up {
     return renderWelcome({
       gateway: gateway.address,
       control: cluster.address,
+      board: cluster.boardLink(),
       engine: this.#engines(config, await this.#catalogModels()),
       model,
       key: this.#client.secret,

@@ -6,6 +6,8 @@ export interface Welcome {
   readonly gateway: string;
   /** HOST:PORT */
   readonly control: string;
+  /** A link that signs one browser in. */
+  readonly board: string;
   /** What answers, in words. */
   readonly engine: string;
   /** What the ready line to try asks for. */
@@ -18,7 +20,7 @@ export interface Welcome {
 
 const writtenNow = (fresh: boolean): string => (fresh ? " (written just now)" : "");
 
-export function renderWelcome({ gateway, control, engine, model, key, config, catalog }: Welcome): string {
+export function renderWelcome({ gateway, control, board, engine, model, key, config, catalog }: Welcome): string {
   const body = JSON.stringify({ model, stream: true, messages: [{ role: "user", content: "Say hello." }] });
   const catalogLines =
     catalog === null
@@ -29,6 +31,8 @@ export function renderWelcome({ gateway, control, engine, model, key, config, ca
   return `
   gateway   http://${gateway}/v1 (OpenAI-compatible), in this process
   control   http://${control} (\`bin/yardmaster ctl status\` finds it, and its key), in this process
+  board     ${board}
+            (signs one browser in, once, within 15 minutes; \`bin/yardmaster ctl board\` makes another link)
   engine    ${engine}
   key       ${key.reveal()}
             (one-time: it ends with this process; \`bin/yardmaster key new --id NAME\` makes a lasting one)

@@ -43,7 +43,7 @@ test("a newcomer's first run with a real engine: the catalog that it writes has 
       notRun(t, missing);
       return;
     }
-    const address = /^yardmaster up ready listen=(127\.0\.0\.1:\d+) board=none version=\S+\n/.exec(up.out)?.[1];
+    const address = /^yardmaster up ready listen=(127\.0\.0\.1:\d+) board=\S+ version=\S+\n/.exec(up.out)?.[1];
     assert.ok(address !== undefined, up.err);
     assert.match(up.out, /llama\.cpp, serving smollm2-135m/);
     const line = up.out.split("\n").find((text) => text.startsWith("curl "));

@@ -28,7 +28,13 @@ import { confirmRequest, rollbackRequest } from "../../../src/control/api/catalo
 import { tokenRequest } from "../../../src/control/api/cluster-answers.ts";
 import { enrolRequest } from "../../../src/control/api/gateway-answers.ts";
 import { restartRequest, rolloutRequest, scaleRequest } from "../../../src/control/api/restart-answers.ts";
-import { API_ROUTES, type ApiRoute, type Handler } from "../../../src/control/api/routes.ts";
+import {
+  API_ROUTES,
+  type ApiRoute,
+  type BoardHandler,
+  type Handler,
+  isBoardHandler,
+} from "../../../src/control/api/routes.ts";
 import type { ErrorCode } from "../../../src/kernel/errors.ts";
 import {
   type AnswerDoc,
@@ -39,6 +45,7 @@ import {
   type QueryDoc,
   renderDocument,
 } from "./document.ts";
+import { RELAY_OPERATIONS } from "./relay.ts";
 
 const JSON_TYPE = "application/json";
 const ok = (description: string, schema: z.ZodType): { readonly 200: AnswerDoc } => ({ 200: { description, schema } });
@@ -85,8 +92,12 @@ const nodeAction = (summary: string): OperationDoc => ({
   errors: ["NODE_UNKNOWN", ...ACT],
 });
 
+/** What is between the board and its own page is no part of the API. */
+type Documented = Exclude<Handler, Exclude<BoardHandler, "boardLink">>;
+const isDocumented = (handler: Handler): handler is Documented => handler === "boardLink" || !isBoardHandler(handler);
+
 /** An entry for each handler: one that is missing is an error of types. */
-const OPERATIONS: Readonly<Record<Handler, OperationDoc | ((route: ApiRoute) => OperationDoc)>> = {
+const OPERATIONS: Readonly<Record<Documented, OperationDoc | ((route: ApiRoute) => OperationDoc)>> = {
   healthz: { summary: "It lives", answers: text("It does."), errors: [] },
   readyz: { summary: "It answers", answers: text("It does."), errors: STORE },
   metrics: {
@@ -261,17 +272,27 @@ const OPERATIONS: Readonly<Record<Handler, OperationDoc | ((route: ApiRoute) => 
     answers: { 200: { description: "In force.", schema: appliedView, headers: WITH_ETAG } },
     errors: ["ACTION_REFUSED", ...CHANGES],
   },
+  boardLink: {
+    summary: "Makes a link that signs one browser in to the board, once",
+    answers: {
+      201: { description: "Its path. The only answer that holds it.", schema: z.object({ path: z.string() }) },
+    },
+    errors: [],
+  },
+  ...RELAY_OPERATIONS,
 };
 
 export const renderControlApi = (version: string): string =>
   renderDocument<ApiRoute>({
     title: "Yardmaster control plane",
     description:
-      "What `yardmaster ctl` asks. Null is what nobody measured. Agents and gateways dial `/agent/v1` and `/gateway/v1` by WebSocket, which are not part of this document.",
+      "What `yardmaster ctl` asks. Null is what nobody measured. Agents and gateways dial `/agent/v1` and `/gateway/v1` by WebSocket, and the board speaks to its own page below `/board/`; neither is part of this document.",
     version,
     routes: API_ROUTES,
     operationOf: (route) => {
-      const entry = OPERATIONS[route.handler];
+      const { handler } = route;
+      if (!isDocumented(handler)) return null;
+      const entry = OPERATIONS[handler];
       return typeof entry === "function" ? entry(route) : entry;
     },
     commonErrors: [
@@ -282,6 +303,8 @@ export const renderControlApi = (version: string): string =>
       "ROUTE_UNKNOWN",
       "RATE_LIMITED",
       "INTERNAL",
+      "HOST_REFUSED",
+      "ORIGIN_REFUSED",
     ],
     bodyErrors: ["BAD_JSON", "REQUEST_TIMEOUT", "BODY_TOO_LARGE"],
     keyHeader: "authorization",

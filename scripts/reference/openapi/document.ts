@@ -46,7 +46,7 @@ export interface OperationDoc {
 /** What the route table knows, and documents show: who may, and how errors are worded. */
 export interface DocumentedRoute extends TableRoute {
   readonly handler: string;
-  readonly access: "open" | "scrape" | readonly string[];
+  readonly access: "open" | "scrape" | "page" | readonly string[];
   readonly dialect?: string;
 }
 

@@ -200,6 +200,32 @@ const documentResult: OperationDoc = {
   errors: ["MODEL_UNKNOWN", ...JOB_ERRORS],
 };
 
+export const USAGE_OPERATION: OperationDoc = {
+  summary: "What keys have used; a client's key is shown its own alone",
+  query: [
+    { name: "from", description: "The first day, UTC.", schema: { type: "string", format: "date" } },
+    { name: "to", description: "The last day, UTC.", schema: { type: "string", format: "date" } },
+    words("key_id", "Only of this key.", 1_024),
+    words("model", "Only of this model.", 1_024),
+    {
+      name: "group",
+      description: `What it is parted by: ${USAGE_GROUPS.join(", ")}, with commas.`,
+      schema: { enum: ["day", "key", "model", "day,key", "day,model", "key,model", "day,key,model"] },
+    },
+    { name: "format", description: "Absent: json.", schema: { enum: ["json", "csv"] } },
+    whole("limit", "Rows at most.", 1, USAGE_LIMIT_MAX),
+    words("cursor", "Where a page begins, as the one before it says.", 1_024),
+  ],
+  answers: {
+    200: {
+      description: "The rows.",
+      schema: usageView,
+      types: ["application/json", "text/csv"],
+    },
+  },
+  errors: ["USAGE_UNAVAILABLE"],
+};
+
 /** An entry for each handler: one that is missing is an error of types. Null: the document's description says why. */
 const OPERATIONS: Readonly<
   Record<Handler, OperationDoc | null | ((route: Route, method: string) => OperationDoc | null)>
@@ -342,31 +368,7 @@ const OPERATIONS: Readonly<
     }),
     errors: ["AUDIT_UNAVAILABLE"],
   },
-  usage: {
-    summary: "What keys have used; a client's key is shown its own alone",
-    query: [
-      { name: "from", description: "The first day, UTC.", schema: { type: "string", format: "date" } },
-      { name: "to", description: "The last day, UTC.", schema: { type: "string", format: "date" } },
-      words("key_id", "Only of this key.", 1_024),
-      words("model", "Only of this model.", 1_024),
-      {
-        name: "group",
-        description: `What it is parted by: ${USAGE_GROUPS.join(", ")}, with commas.`,
-        schema: { enum: ["day", "key", "model", "day,key", "day,model", "key,model", "day,key,model"] },
-      },
-      { name: "format", description: "Absent: json.", schema: { enum: ["json", "csv"] } },
-      whole("limit", "Rows at most.", 1, USAGE_LIMIT_MAX),
-      words("cursor", "Where a page begins, as the one before it says.", 1_024),
-    ],
-    answers: {
-      200: {
-        description: "The rows.",
-        schema: usageView,
-        types: ["application/json", "text/csv"],
-      },
-    },
-    errors: ["USAGE_UNAVAILABLE"],
-  },
+  usage: USAGE_OPERATION,
   keysList: {
     summary: "The keys that are let in",
     answers: ok("They; never the keys themselves.", keyList),

@@ -5,6 +5,8 @@ import { renderRetryAfter } from "../../decide/http/retry-after.ts";
 import { ERRORS, type ErrorCode, YardmasterError } from "../../kernel/errors.ts";
 
 export type Answer =
+  /** Writes its own head and body. */
+  | { readonly kind: "own"; readonly write: (res: ServerResponse) => void }
   | {
       readonly kind: "json";
       readonly status: number;
@@ -36,6 +38,11 @@ const RETRY_AFTER_MS = 2_000;
 
 export function send(res: ServerResponse, requestId: string, answer: Answer): void {
   if (res.destroyed || res.headersSent) return;
+  if (answer.kind === "own") {
+    res.setHeader("x-request-id", requestId);
+    answer.write(res);
+    return;
+  }
   const text = answer.kind === "json" ? `${JSON.stringify(answer.body)}\n` : answer.text;
   res.writeHead(answer.status, {
     "content-type": answer.kind === "json" ? "application/json" : (answer.type ?? "text/plain; charset=utf-8"),

@@ -4,6 +4,8 @@ import type { AddressInfo } from "node:net";
 import { readCredential } from "../../access/credentials.ts";
 import type { KeyRing } from "../../access/key-ring.ts";
 import type { AuthSettings, ListenAddress } from "../../contract/gateway-config.ts";
+import type { Role } from "../../contract/roles.ts";
+import { judgeHost, judgeOrigin } from "../../decide/board/judge-browser.ts";
 import { checkRequestHeaders, saneRequestId } from "../../decide/http/header-rules.ts";
 import { canonicalPath } from "../../decide/http/request-line.ts";
 import { assertNever } from "../../kernel/assert-never.ts";
@@ -22,8 +24,11 @@ export interface ApiRequest {
   /** What the pattern's `*` stands for, decoded. */
   readonly rest: string;
   readonly query: URLSearchParams;
-  /** Id of the key that asks. */
+  /** Id of the key that asks, and its role. */
   readonly keyId: string;
+  readonly role: Role;
+  /** Whether it still may. */
+  readonly holds: () => boolean;
 }
 
 export interface ApiServerPorts {
@@ -35,7 +40,18 @@ export interface ApiServerPorts {
   readonly metricsPublic: boolean;
   /** Null: plain HTTP. */
   readonly tls: ServerTls | null;
+  /** Of the board's cookie; undefined: nobody is signed in by it. */
+  readonly session: (req: IncomingMessage) => BoardCaller | undefined;
+  /** Names under which the board may be asked for, in lower case. */
+  readonly hosts: ReadonlySet<string>;
   readonly answer: (request: ApiRequest) => Promise<Answer>;
+}
+
+/** Whom a session stands for. */
+export interface BoardCaller {
+  readonly keyId: string;
+  readonly role: Role;
+  readonly holds: () => boolean;
 }
 
 const CONNECTIONS_MAX = 2_048;
@@ -46,10 +62,10 @@ const CHECK_MS = 1_000;
 const HEADER_BYTES_MAX = 16 * 1024;
 
 type Caller =
-  | { readonly kind: "ok"; readonly keyId: string }
+  | ({ readonly kind: "ok" } & BoardCaller)
   | {
       readonly kind: "refused";
-      readonly code: "BAD_REQUEST" | "UNAUTHORIZED" | "FORBIDDEN" | "RATE_LIMITED";
+      readonly code: "BAD_REQUEST" | "UNAUTHORIZED" | "FORBIDDEN" | "RATE_LIMITED" | "HOST_REFUSED" | "ORIGIN_REFUSED";
       readonly message: string;
       readonly retryAfterMs?: number;
     };
@@ -139,7 +155,8 @@ export class ApiServer {
       return refuse(res, requestId, caller.code, caller.message, retryAfterMs === undefined ? {} : { retryAfterMs });
     }
     const query = new URLSearchParams(target.query);
-    const request = { req, route: match.route, rest: decoded(match.rest), query, keyId: caller.keyId };
+    const { keyId, role, holds } = caller;
+    const request = { req, route: match.route, rest: decoded(match.rest), query, keyId, role, holds };
     this.#ports.answer(request).then(
       (answer) => send(res, requestId, answer),
       (error: unknown) => this.#onError(res, requestId, match.route, error),
@@ -150,11 +167,22 @@ export class ApiServer {
   #callerOf(req: IncomingMessage, { access }: ApiRoute): Caller {
     const credential = readCredential(req.rawHeaders, req.url ?? "");
     if (credential.kind === "bad") return { kind: "refused", code: "BAD_REQUEST", message: credential.why };
+    const session = credential.kind === "none" ? this.#ports.session(req) : undefined;
+    const isKeyless = this.#ports.auth().mode === "none";
     const isOpen = access === "open" || (access === "scrape" && this.#ports.metricsPublic);
-    if (isOpen || this.#ports.auth().mode === "none") return { kind: "ok", keyId: "anonymous" };
+    const guarded = this.#guard(req, {
+      byCookie: session !== undefined,
+      // A stranger's page that has had its name pointed here has no key, and whoever shows one is no such page.
+      byName: access === "page" || session !== undefined || (isKeyless && !isOpen && access !== "scrape"),
+    });
+    if (guarded !== null) return guarded;
+    if (isOpen || access === "page") return { kind: "ok", ...ANYBODY };
+    if (session !== undefined) return ofRole(session, access);
+    if (isKeyless) return { kind: "ok", ...ANYBODY, holds: () => this.#ports.auth().mode === "none" };
     if (credential.kind === "none")
       return { kind: "refused", code: "UNAUTHORIZED", message: "send your key as `Authorization: Bearer KEY`" };
-    const check = this.#ports.keys.check(credential.value, req.socket.remoteAddress ?? "");
+    const { keys } = this.#ports;
+    const check = keys.check(credential.value, req.socket.remoteAddress ?? "");
     switch (check.kind) {
       case "wrong":
         return { kind: "refused", code: "UNAUTHORIZED", message: "the key is not valid" };
@@ -165,14 +193,25 @@ export class ApiServer {
         return { kind: "refused", code: "RATE_LIMITED", message, retryAfterMs: check.retryAfterMs };
       }
       case "ok": {
-        const { id, role } = check.key;
-        const roles = access === "scrape" ? SCRAPERS : access;
-        if (roles.includes(role)) return { kind: "ok", keyId: id };
-        return { kind: "refused", code: "FORBIDDEN", message: `a key with role ${role} may not use this route` };
+        const { id, role, hash } = check.key;
+        return ofRole({ keyId: id, role, holds: () => keys.byId(id)?.hash === hash }, access);
       }
       default:
         return assertNever(check, "key check");
     }
+  }
+
+  /** What a browser may be made to send from elsewhere; null: nothing is wrong. */
+  #guard(
+    req: IncomingMessage,
+    { byCookie, byName }: { readonly byCookie: boolean; readonly byName: boolean },
+  ): Caller | null {
+    const { host, origin, "sec-fetch-site": site } = req.headers;
+    const named = byName ? judgeHost(host, this.#ports.hosts) : null;
+    if (named?.kind === "refused") return { kind: "refused", code: named.code, message: named.why };
+    const secFetchSite = typeof site === "string" ? site : undefined;
+    const from = judgeOrigin({ method: req.method ?? "", host, origin, secFetchSite, byCookie });
+    return from.kind === "ok" ? null : { kind: "refused", code: from.code, message: from.why };
   }
 
   #onError(res: ServerResponse, requestId: string, route: ApiRoute, error: unknown): void {
@@ -186,6 +225,15 @@ export class ApiServer {
     });
     return refuse(res, requestId, "INTERNAL", "a fault in the control plane; the log has this request id");
   }
+}
+
+/** Where no key is asked for. */
+const ANYBODY: BoardCaller = { keyId: "anonymous", role: "admin", holds: () => true };
+
+function ofRole(caller: BoardCaller, access: "scrape" | readonly Role[]): Caller {
+  const roles = access === "scrape" ? SCRAPERS : access;
+  if (roles.includes(caller.role)) return { kind: "ok", ...caller };
+  return { kind: "refused", code: "FORBIDDEN", message: `a key with role ${caller.role} may not use this route` };
 }
 
 function decoded(rest: string): string {

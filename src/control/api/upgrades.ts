@@ -33,6 +33,9 @@ export function serveUpgrades(server: Server, handlers: UpgradeHandlers, vouched
     if (framing.kind === "bad") return refuseUpgrade(socket, framing.code, framing.why);
     const target = canonicalPath(req.url ?? "");
     if (target.kind !== "ok") return refuseUpgrade(socket, "BAD_REQUEST", "the request target can't be read");
+    // Agents and gateways are no browsers, and only a browser says which page it is asked by (statement D34).
+    if (req.headers.origin !== undefined)
+      return refuseUpgrade(socket, "ORIGIN_REFUSED", "no page of a browser may open a connection here");
     const handler = Object.hasOwn(handlers, target.path) ? handlers[target.path] : undefined;
     if (handler === undefined) {
       const why = OTHER_VERSION.test(target.path)

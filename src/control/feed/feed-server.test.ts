@@ -27,6 +27,7 @@ async function feedWorld(): Promise<World> {
     check: () => Promise.resolve({ kind: "ok", name: null }),
     enrolled: () => Promise.resolve([]),
     onNews: () => {},
+    board: { joined: () => {}, left: () => {}, take: () => {} },
   });
   serveUpgrades(server, { "/gateway/v1": (upgrade) => feed.upgrade(upgrade) }, false);
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));

@@ -18,6 +18,7 @@ import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Secret } from "../../kernel/secret.ts";
 import { refuseUpgrade, type Upgrade } from "../api/upgrades.ts";
+import type { GatewayDesk } from "../board/gateway-desk.ts";
 import type { GatewaySeen } from "../view/cluster-view.ts";
 import { GatewayConnection } from "./gateway-connection.ts";
 
@@ -58,6 +59,8 @@ export interface FeedPorts {
   readonly enrolled: () => Promise<readonly string[]>;
   /** Something that a pass may act upon was reported. */
   readonly onNews: () => void;
+  /** What they are for the board. */
+  readonly board: Pick<GatewayDesk, "joined" | "left" | "take">;
 }
 
 interface Term {
@@ -221,6 +224,7 @@ export class FeedServer {
     this.#reports.connected(id, credentialName === null ? null : JSON.stringify([credentialName, name]));
     connection.tell({ type: "welcome", clusterId, controlId, reportMs: REPORT_MS }, null);
     log.info("gateway.connected", { gateway: name, id });
+    this.#ports.board.joined(connection);
     const term = this.#term;
     if (term === null) connection.tell({ type: "standby" }, null);
     else if (term.version > 0 && have !== null && isSameMark(have, this.#mark(term)))
@@ -236,6 +240,10 @@ export class FeedServer {
       connection.at = null;
       return;
     }
+    if (message.type !== "report") {
+      this.#ports.board.take(connection, message);
+      return;
+    }
     const now = this.#ports.clock.mono();
     this.#reports.reported(connection.hello.id, message, now);
     const demanded = [...this.demanded(now)].toSorted().join("\n");
@@ -246,6 +254,7 @@ export class FeedServer {
 
   #onClose(connection: GatewayConnection, how: "goodbye" | "broken", why: string): void {
     this.#open.delete(connection);
+    this.#ports.board.left(connection);
     const { id, name } = connection.hello;
     if (this.#byId.get(id) !== connection) return;
     this.#byId.delete(id);

@@ -40,6 +40,7 @@ export class GatewayConnection {
     readonly name: string;
     readonly version: string;
     readonly have: FeedMark | null;
+    readonly board: boolean;
   } | null = null;
   #report: GatewayReport | null = null;
   #reportedAt: MonoMs | null = null;
@@ -76,6 +77,18 @@ export class GatewayConnection {
     return this.#hello ?? { id: "", name: "", version: "", have: null };
   }
 
+  get id(): string {
+    return this.hello.id;
+  }
+
+  get name(): string {
+    return this.hello.name;
+  }
+
+  get tellsBoards(): boolean {
+    return this.#hello?.board === true;
+  }
+
   get hasReadAll(): boolean {
     return this.#peer.heldBytes === 0;
   }
@@ -88,6 +101,11 @@ export class GatewayConnection {
 
   tell(message: FeedMessage, version: number | null): void {
     this.tellFrame(writeFeedFrame(message), version);
+  }
+
+  /** What is no part of the state. False: it can't take it now. */
+  say(message: FeedMessage): boolean {
+    return this.#peer.send(writeFeedFrame(message));
   }
 
   /** What it can't take it has not been told: it is sent the whole state later. */
@@ -128,8 +146,8 @@ export class GatewayConnection {
         return;
       }
       this.#helloTimer.cancel();
-      const { gatewayId, name, version, have } = message;
-      this.#hello = { id: gatewayId, name: this.credentialName ?? name, version, have };
+      const { gatewayId, name, version, have, board = false } = message;
+      this.#hello = { id: gatewayId, name: this.credentialName ?? name, version, have, board };
       this.#ports.onHello();
       return;
     }

@@ -9,6 +9,7 @@ import { collectProcessMetrics } from "../../metrics/process-metrics.ts";
 import { Registry, type CounterFamily, type GaugeFamily, type HistogramFamily } from "../../metrics/registry.ts";
 import { CONTENT_TYPE, negotiateFormat } from "../../metrics/render.ts";
 import type { TraceStats } from "../../trace/tracer.ts";
+import type { Board } from "../board/board.ts";
 import type { CatalogKeeper } from "../catalog/catalog-keeper.ts";
 import type { FeedServer } from "../feed/feed-server.ts";
 import type { Leadership } from "../leader/leadership.ts";
@@ -48,6 +49,9 @@ export class ControlMetrics {
   readonly #passes: CounterFamily;
   readonly #events: CounterFamily;
   readonly #passSeconds: HistogramFamily;
+  readonly #boardBytes: CounterFamily;
+  readonly #boardLooks: HistogramFamily;
+  #board: Pick<Board, "hub" | "sessions"> | null = null;
   readonly #process: Disposable;
   /** Of the page that is being made; null until one of its families needs them. */
   #figures: Figures | null = null;
@@ -59,8 +63,9 @@ export class ControlMetrics {
     };
     this.#passes = this.#counter("passes");
     this.#events = this.#counter("fleetEvents");
-    const { name, help, labels, buckets } = CONTROL_METRICS.passSeconds;
-    this.#passSeconds = this.#registry.histogram(name, help, labels, buckets);
+    this.#passSeconds = this.#histogram("passSeconds");
+    this.#boardBytes = this.#counter("boardBytes");
+    this.#boardLooks = this.#histogram("boardLookSeconds");
     this.#collectOwn();
     this.#collectCluster();
     this.#process = collectProcessMetrics(
@@ -79,6 +84,18 @@ export class ControlMetrics {
     for (const { kind } of plan.events) this.#events.labels(kind).inc();
     this.#passes.labels(changed ? "changed" : "unchanged").inc();
     this.#passSeconds.labels().observe(tookMs / 1_000);
+  }
+
+  useBoard(board: Pick<Board, "hub" | "sessions">): void {
+    this.#board = board;
+  }
+
+  boardSent(bytes: number): void {
+    this.#boardBytes.labels().inc(bytes);
+  }
+
+  boardLooked(seconds: number): void {
+    this.#boardLooks.labels().observe(seconds);
   }
 
   /** In the format that the scraper asks for. */
@@ -105,6 +122,8 @@ export class ControlMetrics {
     this.#gauge("agents", (set) => set([], links.count));
     this.#gauge("agentsWaiting", (set) => set([], links.waiting));
     this.#gauge("gateways", (set) => set([], feed.count));
+    this.#gauge("boards", (set) => set([], this.#board?.hub.count));
+    this.#gauge("boardSessions", (set) => set([], this.#board?.sessions.size));
     this.#gauge("catalogRevision", (set) => set([], keeper.snapshot.catalog.revision));
   }
 
@@ -212,6 +231,11 @@ export class ControlMetrics {
   #gauge(key: Key, collect?: (set: Set) => void): GaugeFamily {
     const { name, help, labels }: MetricDefinition = CONTROL_METRICS[key];
     return this.#registry.gauge(name, help, labels, collect);
+  }
+
+  #histogram(key: "passSeconds" | "boardLookSeconds"): HistogramFamily {
+    const { name, help, labels, buckets } = CONTROL_METRICS[key];
+    return this.#registry.histogram(name, help, labels, buckets);
   }
 
   #counter(key: Key): CounterFamily {

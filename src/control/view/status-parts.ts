@@ -23,7 +23,7 @@ export function statusParts(
 }
 
 /** Cards of a node that is not heard are counted by what it last said of them, and as unknown. */
-function capacity({ nodes, replicas }: ClusterSnapshot): StatusView["gpus"] {
+export function capacity({ nodes, replicas }: ClusterSnapshot): StatusView["gpus"] {
   const taken = new Set(replicas.filter(holds).flatMap(({ shards }) => shards.flatMap(({ gpuUuids }) => gpuUuids)));
   const byClass = new Map<string, StatusView["gpus"][number]>();
   for (const node of nodes) {

@@ -17,7 +17,7 @@ import type { Logger } from "../../kernel/log.ts";
 import { type LinkTls, readLinkTls } from "../../link/link-tls.ts";
 import type { Random } from "../../kernel/random.ts";
 import { feedPath, loadFeed, saveFeed } from "./feed-file.ts";
-import { FeedLink, type FeedStanding } from "./feed-link.ts";
+import { type BoardRequest, FeedLink, type FeedStanding } from "./feed-link.ts";
 
 /**
  * What the control planes tell this gateway, and what it tells them.
@@ -47,6 +47,19 @@ export interface FeedUser {
   /** What agents read of their cards. */
   onReadings(nodes: readonly FeedReading[]): void;
   report(now: MonoMs): Pick<GatewayReport, "demand" | "used" | "jobs">;
+  readonly board: FeedBoard;
+}
+
+/** Who tells a control plane what its board shows. */
+export interface FeedBoard {
+  take(peer: BoardPeer, message: BoardRequest): void;
+  /** The connection has ended, and with it all that was asked on it. */
+  leave(peer: BoardPeer): void;
+}
+
+export interface BoardPeer {
+  /** False when it can't be said now. */
+  send(message: GatewayMessage): boolean;
 }
 
 /** For `/health` and metrics. */
@@ -112,6 +125,8 @@ export class FeedClient {
             if (isOfLeader(this.#held, mark)) this.#user?.onReadings(nodes);
           },
           onState: (link, message) => this.#take(link, message),
+          onBoard: (peer, message) => this.#user?.board.take(peer, message),
+          onEnd: (peer) => this.#user?.board.leave(peer),
         }),
     );
   }
@@ -155,7 +170,14 @@ export class FeedClient {
   #hello(): GatewayMessage {
     const { settings, version } = this.#ports;
     const name = settings.name ?? hostname().slice(0, 128);
-    return { type: "hello", gatewayId: this.#gatewayId, name, version, have: this.#held.state?.mark ?? null };
+    return {
+      type: "hello",
+      gatewayId: this.#gatewayId,
+      name,
+      version,
+      have: this.#held.state?.mark ?? null,
+      board: true,
+    };
   }
 
   #welcome(link: FeedLink, { clusterId }: Extract<FeedMessage, { type: "welcome" }>): void {

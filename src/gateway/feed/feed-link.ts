@@ -22,7 +22,12 @@ export interface FeedLinkPorts extends Omit<DialPorts<FeedMessage, GatewayMessag
   readonly onWelcome: (link: FeedLink, message: Extract<FeedMessage, { type: "welcome" }>) => void;
   readonly onReadings: (message: Extract<FeedMessage, { type: "readings" }>) => void;
   readonly onState: (link: FeedLink, message: Extract<FeedMessage, { type: "state" | "change" }>) => void;
+  readonly onBoard: (link: FeedLink, message: BoardRequest) => void;
+  readonly onEnd: (link: FeedLink) => void;
 }
+
+/** What is wanted for the board. */
+export type BoardRequest = Extract<FeedMessage, { type: "boardWatch" | "ask" | "askOff" }>;
 
 const REPORT_MS_MIN = 200;
 const REPORT_MS_MAX = 60_000;
@@ -41,6 +46,7 @@ export class FeedLink {
       onEnd: () => {
         this.#standing = "away";
         this.reportMs = null;
+        ports.onEnd(this);
       },
     });
   }
@@ -86,6 +92,11 @@ export class FeedLink {
         break;
       case "readings":
         ports.onReadings(message);
+        break;
+      case "boardWatch":
+      case "ask":
+      case "askOff":
+        ports.onBoard(this, message);
         break;
       default: // The link itself answers pings.
     }

@@ -43,7 +43,8 @@ export class Dispatcher implements EdgeHandlers {
     this.#deps.metrics.forUpstream(null).refused(code);
   }
 
-  onRequest(req: ClientRequest, res: ClientReply, expectsContinue: boolean): void {
+  /** `vouched`: whom a control plane has let in, and in whose name it asks; no credential is looked at then. */
+  onRequest(req: ClientRequest, res: ClientReply, expectsContinue: boolean, vouched?: RequestKey): void {
     const { clock } = this.#deps;
     const arrivedAt = clock.mono();
     const headers = checkRequestHeaders(req.rawHeaders, req.httpVersion);
@@ -70,7 +71,7 @@ export class Dispatcher implements EdgeHandlers {
       return;
     }
     const { route, rest } = match;
-    const found = this.#keyOf(req, route);
+    const found = vouched === undefined ? this.#keyOf(req, route) : this.#admit(vouched, route);
     if (found.kind === "refused")
       return this.#refuse({ req, res }, found.code, found.message, requestId, route.dialect, {
         retryAfterMs: found.retryAfterMs,
@@ -112,12 +113,16 @@ export class Dispatcher implements EdgeHandlers {
           ...this.#denied("rate_limited", "RATE_LIMITED", "too many wrong keys came from this address"),
           retryAfterMs: check.retryAfterMs,
         };
-      default: {
-        const roles = route.access === "scrape" ? SCRAPERS : route.access;
-        if (roles.includes(check.key.role)) return { kind: "ok", key: check.key };
-        return this.#denied("forbidden", "FORBIDDEN", `a key with role ${check.key.role} may not use this route`);
-      }
+      default:
+        return this.#admit(check.key, route);
     }
+  }
+
+  /** By its role. */
+  #admit(key: RequestKey, { access }: Route): KeyOutcome {
+    const roles = access === "scrape" ? SCRAPERS : access;
+    if (roles === "open" || roles.includes(key.role)) return { kind: "ok", key };
+    return this.#denied("forbidden", "FORBIDDEN", `a key with role ${key.role} may not use this route`);
   }
 
   #denied(
@@ -148,7 +153,7 @@ export class Dispatcher implements EdgeHandlers {
   }
 }
 
-const SCRAPERS = ["metrics", "operator", "admin"] as const;
+const SCRAPERS: readonly RequestKey["role"][] = ["metrics", "operator", "admin"];
 
 /**
  * A route with a slash behind it is that route, with all that is known of it; engines redirect such a path or answer it the

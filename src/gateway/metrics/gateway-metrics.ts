@@ -25,6 +25,8 @@ export interface ClassMetrics {
 
 export interface UpstreamMetrics {
   readonly class: Readonly<Record<RequestClass, ClassMetrics>>;
+  /** Those of classes in use; looking at them makes none. */
+  classesInUse(): readonly ClassMetrics[];
   /** Counts one request that ended before its class was known. */
   endedUnclassed(route: string, outcome: RequestOutcome): void;
   refused(code: ErrorCode): void;
@@ -91,6 +93,8 @@ export interface CollectedFamilies {
 export interface GatewayMetrics {
   /** null: the request ended before its upstream was known. The same object for the same id, until it is forgotten. */
   forUpstream(id: string | null): UpstreamMetrics;
+  /** Looks without making any series; undefined: nothing was counted yet. */
+  knownUpstream(id: string): UpstreamMetrics | undefined;
   /** The upstream left the configuration: its series go. */
   forgetUpstream(id: string): void;
   readonly bytesIn: CounterSeries;
@@ -169,9 +173,11 @@ function countEnds(
 }
 
 /** A class's series appear on the page with its first request: an upstream with one class in use shows one. */
-function lazyClasses(make: (requestClass: RequestClass) => ClassMetrics): Readonly<Record<RequestClass, ClassMetrics>> {
+function lazyClasses(
+  make: (requestClass: RequestClass) => ClassMetrics,
+): Pick<UpstreamMetrics, "class" | "classesInUse"> {
   const made: Partial<Record<RequestClass, ClassMetrics>> = {};
-  return {
+  const lazy = {
     get interactive() {
       return (made.interactive ??= make("interactive"));
     },
@@ -182,11 +188,12 @@ function lazyClasses(make: (requestClass: RequestClass) => ClassMetrics): Readon
       return (made.batch ??= make("batch"));
     },
   };
+  return { class: lazy, classesInUse: () => Object.values(made) };
 }
 
 function makeUpstreamMetrics(counters: Counters, histograms: Histograms, upstream: string): UpstreamMetrics {
   return {
-    class: lazyClasses((requestClass) => makeClassMetrics(counters, histograms, upstream, requestClass)),
+    ...lazyClasses((requestClass) => makeClassMetrics(counters, histograms, upstream, requestClass)),
     endedUnclassed: countEnds(counters.requests, upstream, ""),
     refused: (code) => counters.refusals.labels(upstream, code).inc(),
     retried: (why) => counters.retries.labels(upstream, why).inc(),
@@ -314,6 +321,7 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
       if (made === undefined) upstreams.set(label, (made = makeUpstreamMetrics(counters, histograms, label)));
       return made;
     },
+    knownUpstream: (id) => upstreams.get(id),
     forgetUpstream(id) {
       upstreams.delete(id);
       registry.forget("upstream", id);

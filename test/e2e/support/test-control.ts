@@ -25,6 +25,8 @@ export interface TestControl extends AsyncDisposable {
   readonly plane: ControlPlane;
   readonly dataDir: string;
   readonly logLines: readonly string[];
+  /** The key that `keyOf` shows. */
+  readonly apiKey: (role: Role) => ApiKey;
   /** As the administrator unless told otherwise; null sends no key. */
   ask<T = Record<string, unknown>>(
     method: string,
@@ -82,6 +84,7 @@ export async function startTestControl(
     plane,
     dataDir,
     logLines,
+    apiKey,
     ask: async <T>(
       method: string,
       path: string,
