@@ -34,10 +34,13 @@ done
 mount -o remount,bind,ro $root
 mount -o remount,bind,ro $root/opt/yardmaster
 unset SOURCE MOUNTS
-exec chroot $root setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
+exec chroot $root sh -c 'cd /var/lib/yardmaster && exec setpriv \
+  --reuid 10001 --regid 10001 --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all "$@"' sh "$@"
 `;
 
 export interface ContainerOptions {
+  /** What is at /opt/yardmaster. Absent: the project. */
+  readonly source?: string;
   /** A folder that is not there yet. */
   readonly root: string;
   /** Folder outside to folder inside. Without blanks. */
@@ -47,19 +50,19 @@ export interface ContainerOptions {
   readonly hosts?: string;
 }
 
-/** The project, which is at /opt/yardmaster, run as a container runtime would. */
+/** What is at /opt/yardmaster, run as a container runtime would. */
 export class Contained implements AsyncDisposable {
   readonly program: RunningProgram;
   readonly #env: Readonly<Record<string, string>>;
 
-  constructor(command: readonly string[], { root, mounts, env, hosts }: ContainerOptions) {
+  constructor(command: readonly string[], { source = ROOT, root, mounts, env, hosts }: ContainerOptions) {
     mkdirSync(join(root, "etc"), { recursive: true });
     if (hosts !== undefined) writeFileSync(join(root, "etc/hosts"), hosts);
     const pairs = Object.entries(mounts).map(([outside, inside]) => `${outside}:${inside}`);
     const apart = ["--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child"];
     this.#env = env;
     this.program = new RunningProgram("unshare", [...apart, "sh", "-c", INSIDE, "sh", root, ...command], {
-      env: { ...env, SOURCE: ROOT, MOUNTS: pairs.join(" ") },
+      env: { ...env, SOURCE: source, MOUNTS: pairs.join(" ") },
     });
   }
 
