@@ -68,6 +68,18 @@ const template = z
           .describe("Where a result is fetched, after `base_url`; `{id}` stands for the task's id."),
       })
       .refine((given) => (given.url === undefined) !== (given.path === undefined), "give either url or path"),
+    find: z
+      .strictObject({
+        method: method.default("GET").describe("Of the request that asks for the task of a key."),
+        path: path
+          .refine((text) => text.includes("{key}"), "put `{key}` where the job's key stands")
+          .describe("Where the task is asked for that was made for a key; `{key}` stands for it."),
+        task_id: pointer.describe("Where its answer names the task."),
+      })
+      .optional()
+      .describe(
+        "With `submit.idempotency_header`: how the task is found of a submission whose answer was lost. Absent: its money stays held until an operator settles it.",
+      ),
     cancel: z
       .strictObject({
         method: method.default("DELETE").describe("Of the request that calls a task off."),
@@ -77,6 +89,10 @@ const template = z
       .describe("How a task is called off. Absent: it can't be."),
     error: pointer.optional().describe("Where an answer of status 200 names an error. Absent: nowhere."),
   })
+  .refine(
+    ({ submit, find }) => find === undefined || submit.idempotency_header !== undefined,
+    "`find` needs `submit.idempotency_header`: what was submitted without a key can't be found by it",
+  )
   .describe("With `provider: http`: how the place takes, tells of and hands out work.");
 
 export const providerFields = {

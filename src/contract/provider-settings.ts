@@ -31,6 +31,8 @@ export interface ProviderTemplate {
   };
   /** `url`: where the look's answer names the place of the result. Null: `path` gives it. */
   readonly result: { readonly url: string | null; readonly path: string | null };
+  /** How a task is found by the key that it was submitted with; `{key}` in the path stands for it. */
+  readonly find: (TemplateStep & { readonly taskId: string }) | null;
   readonly cancel: TemplateStep | null;
   /** Where an answer of status 200 names its error. */
   readonly error: string | null;

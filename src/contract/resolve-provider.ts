@@ -56,7 +56,7 @@ function resolvePrice(price: NonNullable<ProviderFile["price"]>): ProviderPrice 
 const microsOf = (amount: number): number => microsUp(amount * MICROS);
 
 function resolveTemplate(file: NonNullable<ProviderFile["http"]>): ProviderTemplate {
-  const { submit, poll, result, cancel } = file;
+  const { submit, poll, result, find, cancel } = file;
   return {
     submit: {
       method: submit.method,
@@ -76,6 +76,7 @@ function resolveTemplate(file: NonNullable<ProviderFile["http"]>): ProviderTempl
       charged: poll.charged ?? null,
     },
     result: { url: result.url ?? null, path: result.path ?? null },
+    find: find === undefined ? null : { method: find.method, path: find.path, taskId: find.task_id },
     cancel: cancel ?? null,
     error: file.error ?? null,
   };

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { after, before, beforeEach, test } from "node:test";
 import type { SpendView, OverflowStateView } from "../../src/contract/overflow-view.ts";
 import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
+import { findingTemplate } from "../../src/testing/cloud/cloud-setups.ts";
 import type { FakeCloud } from "../../src/testing/cloud/fake-cloud.ts";
 import { OwnRedis } from "../../src/testing/servers/redis-server.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
@@ -317,5 +318,18 @@ test("with Redis away nothing is sent, though the card is busy and the tier lack
     assert.equal((await admin(gateway, "GET", "/admin/overflow/spend")).status, 503);
     redis.resume();
     assert.equal(cloud.ledger().submits, 0);
+  });
+});
+
+test("a submission whose answer was lost is found by the job's key where the place can be asked, followed, and paid for once [80.O2 80.C32 50.V6]", async () => {
+  cloud.script({ do: { submit: "resetAfter" }, times: 1 });
+  await withGateway({ tier: { http: findingTemplate } }, async (gateway) => {
+    const job = await accepted(gateway, { body: aChat() });
+    const done = await ended(gateway, job.id);
+    assert.deepEqual([done.state, done.overflow?.tier, done.overflow?.price_paid], ["completed", "cloud", 0.5]);
+    const { submits, chargedMicros } = cloud.ledger();
+    assert.deepEqual([submits, chargedMicros, engine.ledger().entries.length], [1, 500_000, 0]);
+    const { json } = await admin<SpendView>(gateway, "GET", "/admin/overflow/spend");
+    assert.deepEqual([json.open, json.tiers[0]?.spent_today], [[], 0.5]);
   });
 });

@@ -8,6 +8,7 @@ import type { AuditSink } from "../audit/audit-sink.ts";
 import type { MoneyWords } from "./money-audit.ts";
 import type { OverflowDesk } from "./overflow-desk.ts";
 import type { OverflowMetrics } from "./overflow-metrics.ts";
+import type { Provider } from "./providers/provider.ts";
 
 /** How a claim ends, with the bytes that belong to it. */
 export interface RunEnd {
@@ -85,6 +86,24 @@ export const completed = (token: string, { status, contentType, body }: Provider
 export const failed = (token: string, code: JobError["code"], message: string): RunEnd => ({
   event: { kind: "fail", token, error: { code, message }, result: null },
 });
+
+const FIND_TRIES = 4;
+const FIND_AGAIN_MS = 1_000;
+
+/** The task of a submission whose answer was lost, where the place can be asked by the job's key; null: nobody can say. */
+export async function findTask(
+  clock: Clock,
+  provider: Provider,
+  jobId: string,
+  signal: AbortSignal,
+): Promise<string | null> {
+  for (let tries = 1; ; tries += 1) {
+    const found = await provider.find(jobId, signal);
+    if (found !== null || tries === FIND_TRIES || signal.aborted) return found;
+    // A place may know of it a moment later only.
+    await clock.sleep(FIND_AGAIN_MS * tries, signal).catch(() => {});
+  }
+}
 
 export const outcomeUnknown = (token: string, tier: string): RunEnd =>
   failed(

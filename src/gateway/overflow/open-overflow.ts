@@ -4,7 +4,7 @@ import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import { KIND_TRAITS } from "../../contract/kind-traits.ts";
 import { tierUpstream } from "../../contract/resolve-tier-upstream.ts";
 import type { OverflowStateView } from "../../contract/overflow-view.ts";
-import { isOpen, laneOf, type JobRecord } from "../../contract/job.ts";
+import { laneOf, type JobRecord } from "../../contract/job.ts";
 import { Ledger } from "../../coord/overflow/ledger.ts";
 import type { JobStore } from "../../coord/jobs/job-store.ts";
 import type { RedisLink } from "../../coord/redis/redis-link.ts";
@@ -21,15 +21,14 @@ import type { AuditSink } from "../audit/audit-sink.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
-import { settled, wordsOf } from "./errand-claim.ts";
 import { ledgerMemory } from "./ledger-memory.ts";
-import { moneyEvent } from "./money-audit.ts";
-import { CALL_PREFIX, OverflowCalls } from "./overflow-calls.ts";
+import { OverflowCalls } from "./overflow-calls.ts";
 import { OverflowDesk } from "./overflow-desk.ts";
 import { overflowState } from "./overflow-state.ts";
 import { OverflowRoutes, type OverflowRoutesDeps } from "./overflow-routes.ts";
 import type { OverflowMetrics } from "./overflow-metrics.ts";
 import { makeProvider } from "./providers/make-provider.ts";
+import { MoneyReconciler } from "./reconcile-money.ts";
 import { Errands } from "./run-errand.ts";
 
 export interface OverflowPorts {
@@ -61,6 +60,7 @@ export class Overflow {
   readonly routes: OverflowRoutes;
   readonly #ports: OverflowPorts;
   readonly #tiers: UpstreamRegistry;
+  readonly #reconciler: MoneyReconciler;
   #ledger: Ledger | null = null;
   #opening: Promise<void> | null = null;
   #jobs: JobStore | null = null;
@@ -82,6 +82,12 @@ export class Overflow {
       upstreamIdOf: (job) => this.#upstreamIdOf(job),
       mayBeAtWork: (job) => this.#goesOnAlone(job) && mayBeAtWork(job),
       resultBytesMax: () => ports.config().jobs.resultBytesMax,
+    });
+    this.#reconciler = new MoneyReconciler({
+      ...ports,
+      desk: this.desk,
+      jobOf: async (id) => (await this.#jobs?.get(id))?.job,
+      upstreamIdOf: (job) => this.#upstreamIdOf(job),
     });
     this.#tiers = ports.makeRegistry();
     this.calls = new OverflowCalls({ ...ports, desk: this.desk, upstreamOf: (id) => this.#tiers.byId(id) });
@@ -192,69 +198,13 @@ export class Overflow {
 
   /** Never rejects: what can't be done now is done in the next one. */
   async #sweep(): Promise<void> {
+    const ledger = this.#ledger;
+    if (ledger === null) return;
     try {
-      await this.#ledger?.sweep();
-      const reservations = (await this.#ledger?.reservations()) ?? [];
-      for (const reservation of reservations) if (reservation.state === "begun") await this.#reconcile(reservation);
+      await ledger.sweep();
+      if (this.#jobs !== null) await this.#reconciler.round(ledger);
     } catch (error) {
       this.#ports.log.debug("overflow.sweep", { message: messageOf(error) });
     }
   }
-
-  /** A chat whose gateway ended inside it. */
-  async #holdCall({ id, tier, subject, micros, currency, at }: Reservation): Promise<void> {
-    const { clock, audit } = this.#ports;
-    if (clock.wall() - at < CALL_MS_MAX) return;
-    const why = "its gateway ended inside the call";
-    const outcome = await this.#ledger?.outcomeUnknown({ id, tier, subject }, why);
-    if (outcome?.kind !== "done") return;
-    const { upstream = "" } = this.desk.policies.find(({ tiers }) => tiers.some((each) => each.id === tier)) ?? {};
-    const words = {
-      subject,
-      keyId: "-",
-      class: "interactive",
-      model: null,
-      upstream,
-      tier,
-      micros,
-      currency,
-      why,
-    } as const;
-    audit.record(moneyEvent(clock, "money_held", words));
-  }
-
-  /** A call that began for a job that has ended without whoever made it: nobody else will settle it. */
-  async #reconcile(reservation: Reservation): Promise<void> {
-    const { id, tier, subject, micros, currency } = reservation;
-    const jobs = this.#jobs;
-    const ledger = this.#ledger;
-    if (subject.startsWith(CALL_PREFIX)) return this.#holdCall(reservation);
-    if (jobs === null || ledger === null) return;
-    const read = await jobs.get(subject);
-    if (read === undefined || isOpen(read.job.state)) return;
-    const { job } = read;
-    const name = { id, tier, subject };
-    const errand = job.overflow?.errand ?? null;
-    const { clock, audit, log } = this.#ports;
-    const words = wordsOf(job, this.#upstreamIdOf(job) ?? "", { tier, micros, currency });
-    const state = this.desk.tierState(tier);
-    if (errand?.paidMicros !== undefined && errand.paidMicros !== null) {
-      await ledger.settle(name, errand.paidMicros);
-      return;
-    }
-    // Whoever follows it calls it off by itself; it is given time.
-    if (clock.wall() - (job.endedAt ?? 0) < ABANDONED_MS) return;
-    if (errand !== null && errand.taskId !== null && state !== undefined) {
-      const called = await state.provider.cancel(errand.taskId, new AbortController().signal);
-      const paid = await settled({ log }, ledger, name, null, errand);
-      audit.record(moneyEvent(clock, "money_charged", { ...words, micros: paid, why: `called off: ${called.kind}` }));
-      return;
-    }
-    await ledger.outcomeUnknown(name, "its job has ended");
-    audit.record(moneyEvent(clock, "money_held", { ...words, why: "its job has ended" }));
-  }
 }
-
-const ABANDONED_MS = 120_000;
-/** No call is under way for so long: its gateway has ended inside it. */
-const CALL_MS_MAX = 7_200_000;

@@ -50,6 +50,8 @@ class World {
   /** What a task is said to cost at its end. */
   told: number | undefined = PRICE;
   auditAway = false;
+  /** The place can be asked for the task of a job. */
+  canFind = false;
   readonly #epoch = "life";
   #known: string | null = null;
   #dead = false;
@@ -218,6 +220,7 @@ class World {
             return { kind, result: { status: 200, contentType: "text/plain", body: Buffer.from("x") } };
           return { kind: "accepted", taskId: id };
         }),
+      find: () => this.mayDie(() => (this.canFind ? ([...this.tasks.keys()][0] ?? null) : null)),
       poll: (id) =>
         this.mayDie(() => {
           const looks = (this.tasks.get(id) ?? 0) + 1;
@@ -326,6 +329,30 @@ test("an answer that was lost holds the money, fails the job in words, and is no
   const world = await quietly({}, (each) => (each.submitting = () => "unknown"));
   assert.deepEqual([world.submits, world.here, world.job.error?.code], [1, 0, "OVERFLOW_OUTCOME_UNKNOWN"]);
   assert.equal(world.doc<{ state: string }>("res/t:job_a")?.state, "unknown");
+});
+
+test("where the place can be asked by the job's key, a crash at any step and a lost answer end in one call that is followed, and nothing stays held [80.O2 80.C32]", async () => {
+  let paid = 0;
+  for (let seed = 1; seed <= SEEDS / 4; seed += 1) {
+    const world = new World(seed);
+    world.canFind = true;
+    world.submitting = () => (seed % 2 === 0 ? "unknown" : "accepted");
+    const rerun = `SIM_SEED ${seed}`;
+    for (let life = 0; life < 60 && world.job.endedAt === null; life += 1) {
+      world.crashes = life < 50;
+      await world.live(`token${life}`);
+    }
+    assert.ok(world.job.endedAt !== null && world.submits <= 1, rerun);
+    if (world.submits === 0) continue;
+    paid += 1;
+    const reservation = world.doc<{ state: string; chargedMicros: number | null }>("res/t:job_a");
+    assert.deepEqual(
+      [world.job.state, reservation?.state, reservation?.chargedMicros, world.here],
+      ["completed", "settled", PRICE, 0],
+      `${rerun}: ${JSON.stringify(world.job.plan)}`,
+    );
+  }
+  assert.ok(paid > 10, `${paid} paid`);
 });
 
 test("a price that has risen is booked, and the tier gets no other job [80.O5]", async () => {

@@ -8,6 +8,7 @@ import type { ProviderWork } from "../../decide/overflow/providers/provider-work
 import { contentHash, providerName } from "./content-hash.ts";
 import {
   completed,
+  findTask,
   outcomeUnknown,
   settled,
   wordsOf,
@@ -36,7 +37,8 @@ type RunEndKind = { readonly kind: "end"; readonly end: RunEnd };
  *   E1. A call to a tier is made only after, in this order: a look at what the tier lacks, a reservation, the job's own note of it, another
  *       look at the card and at the tier, the audit's record, and the ledger's word that the call begins. Each of these can say no.
  *   E2. A task's id is stored before anything else is done with the task. A submission is never made again: after a crash between the
- *       beginning and the stored id nobody knows its outcome, so the money stays held and the job fails.
+ *       beginning and the stored id its outcome is known only to a place that can be asked by the job's key. Where none can say, the money
+ *       stays held and the job fails.
  *   E3. What is certain to be free is given back; what is not is settled at what was reserved, or held.
  */
 export class Errands {
@@ -88,6 +90,20 @@ export class Errands {
       await ledger.giveBack(name, "its gateway ended before the call");
       return null;
     }
+    const state = desk.tierState(errand.tier);
+    const taskId = state === undefined ? null : await findTask(this.#deps.clock, state.provider, job.id, claim.signal);
+    if (taskId !== null && state !== undefined) {
+      const found: JobErrand = { ...errand, taskId, state: "accepted" };
+      const noted = { ...overflow, errand: found };
+      await claim.write(noted);
+      state.inFlight += 1;
+      try {
+        return await followTask(this.#deps, claim, { upstream, overflow: noted, errand: found, name, ledger, state });
+      } finally {
+        state.leave();
+      }
+    }
+    if (claim.signal.aborted) return { event: { kind: "handBack", token } };
     await ledger.outcomeUnknown(name, "its gateway ended inside the call");
     const words = { ...wordsOf(job, upstream, errand), why: "its gateway ended inside the call" };
     this.#deps.audit.record(moneyEvent(this.#deps.clock, "money_held", words));
@@ -273,15 +289,9 @@ class Errand {
     metrics.submitted(tier.id, outcome.kind);
     log.info("overflow.submit", { job: job.id, tier: tier.id, outcome: outcome.kind });
     switch (outcome.kind) {
-      case "accepted": {
+      case "accepted":
         state.onSubmission("ok");
-        metrics.decided(this.#policy.upstream, "tier");
-        const accepted: JobErrand = { ...errand, taskId: outcome.taskId, state: "accepted" };
-        const overflow = this.#noted("tier", tier.id, [], accepted);
-        await this.#claim.write(overflow);
-        const task = { upstream: this.#policy.upstream, overflow, errand: accepted, name, ledger, state };
-        return { kind: "end", end: await followTask(this.#deps, this.#claim, task) };
-      }
+        return this.#follow(going, outcome.taskId);
       case "done": {
         state.onSubmission("ok");
         metrics.decided(this.#policy.upstream, "tier");
@@ -292,6 +302,9 @@ class Errand {
       }
       case "unknown": {
         state.onSubmission("failed");
+        // Not by the claim's signal: a job that has ended has its task called off, if there is one.
+        const found = await findTask(this.#deps.clock, state.provider, job.id, new AbortController().signal);
+        if (found !== null) return this.#follow(going, found);
         await ledger.outcomeUnknown(name, outcome.why);
         this.#record("money_held", { ...errand, why: outcome.why });
         return { kind: "end", end: outcomeUnknown(token, tier.id) };
@@ -308,6 +321,17 @@ class Errand {
         return { kind: "next", lack: outcome.kind === "refused" ? "tier_refused" : "tier_unavailable" };
       }
     }
+  }
+
+  /** E2 */
+  async #follow({ tier, name, ledger, state, errand }: Going, taskId: string): Promise<Sent> {
+    const { upstream } = this.#policy;
+    this.#deps.metrics.decided(upstream, "tier");
+    const accepted: JobErrand = { ...errand, taskId, state: "accepted" };
+    const overflow = this.#noted("tier", tier.id, [], accepted);
+    await this.#claim.write(overflow);
+    const task = { upstream, overflow, errand: accepted, name, ledger, state };
+    return { kind: "end", end: await followTask(this.#deps, this.#claim, task) };
   }
 
   #noted(

@@ -10,6 +10,8 @@ export interface Page {
 export type CloudAsk =
   | { readonly kind: "submit"; readonly idempotencyKey: string | null }
   | { readonly kind: "look"; readonly id: string }
+  /** By the key of its submission. */
+  | { readonly kind: "find"; readonly key: string }
   /** Where a file is, which a result names in place of its address. */
   | { readonly kind: "place"; readonly id: string }
   | { readonly kind: "cancel"; readonly id: string };

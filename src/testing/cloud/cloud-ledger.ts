@@ -52,6 +52,10 @@ export class CloudTasks {
     this.#state.changed();
   }
 
+  madeFor(key: string): CloudTask | undefined {
+    return [...this.#tasks.values()].find(({ idempotencyKey }) => idempotencyKey === key);
+  }
+
   /** `dedupes`: a known key gives the task that has it. */
   takeIn(work: Pick<CloudTask, "idempotencyKey" | "path" | "body" | "action">, dedupes: boolean): CloudTask {
     const known = [...this.#tasks.values()].find((task) => task.idempotencyKey === work.idempotencyKey);

@@ -39,6 +39,8 @@ export const tasksTemplate = {
   cancel: { method: "POST", path: "/v1/tasks/{id}/cancel" },
   error: "/error",
 };
+/** The same of a place that can be asked for the task of a key. */
+export const findingTemplate = { ...tasksTemplate, find: { path: "/v1/tasks?key={key}", task_id: "/data/id" } };
 
 const priced = { key_env: "CLOUD_KEY", price: { per_second: 0.05, currency: "EUR" } };
 

@@ -136,6 +136,11 @@ class Cloud {
   }
 
   #ask(ask: Exclude<CloudAsk, { kind: "submit" }>, url: URL, res: ServerResponse): void {
+    if (ask.kind === "find") {
+      const made = this.tasks.madeFor(ask.key);
+      const told = made === undefined ? this.#dialect.unknownTask() : this.#dialect.accepted(this.#told(made, url));
+      return send(res, { ...told, status: made === undefined ? 404 : 200 });
+    }
     const task = ask.kind === "look" ? this.tasks.look(ask.id) : this.tasks.find(ask.id);
     if (task === undefined) return send(res, this.#dialect.unknownTask());
     if (ask.kind === "cancel")

@@ -15,6 +15,8 @@ const STATUSES: Readonly<Record<RefusalKind, number>> = {
 export const tasksDialect = (key: string): CloudDialect => ({
   read: (method, url, headers) => {
     const [found, id, act] = /^\/v1\/tasks(?:\/([^/]+)(\/cancel)?)?$/.exec(url.pathname) ?? [];
+    const key = url.searchParams.get("key");
+    if (method === "GET" && url.pathname === "/v1/tasks" && key !== null) return { kind: "find", key };
     if (found === undefined) return undefined;
     const idempotencyKey = headers["idempotency-key"];
     if (id === undefined)

@@ -45,6 +45,11 @@ export interface CloudProtocol {
   place(result: string): ResultPlace;
   /** What a `call` of `place` brought; absent where it brings the bytes themselves. */
   readPlace?(answer: CloudAnswer): ResultPlace;
+  /** Asks for the task of a key; absent: there is no such request. Undefined: the answer names none. */
+  readonly finding?: {
+    readonly call: (key: string) => CloudCall;
+    readonly read: (answer: CloudAnswer) => string | undefined;
+  };
   /** Null: there is no such request. */
   cancellation(taskId: string): CloudCall | null;
   readCancellation(answer: CloudAnswer): CancelOutcome;

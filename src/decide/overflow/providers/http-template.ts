@@ -20,7 +20,7 @@ import { readAsked, readSeconds } from "./video-work.ts";
 
 /** Any place that takes work, is asked for it and hands it out over HTTP, as the configuration describes it. */
 export function httpTemplate(settings: ProviderSettings, template: ProviderTemplate): CloudProtocol {
-  const { cancel, result } = template;
+  const { cancel, find, result } = template;
   return {
     plan: (work) => plan(settings, template, work),
     readSubmission: (answer) => readSubmission(template, answer),
@@ -30,6 +30,17 @@ export function httpTemplate(settings: ProviderSettings, template: ProviderTempl
       result.url === null
         ? { kind: "call", call: get((result.path ?? "").replaceAll("{id}", encodeURIComponent(named))) }
         : { kind: "url", url: named },
+    ...(find === null
+      ? {}
+      : {
+          finding: {
+            call: (key) => ({ ...get(find.path.replaceAll("{key}", encodeURIComponent(key))), method: find.method }),
+            read: (answer) =>
+              isSuccess(answer) && errorOf(template, readMembers(answer)) === undefined
+                ? readId(valueAt(readMembers(answer), find.taskId))
+                : undefined,
+          },
+        }),
     cancellation: (taskId) => (cancel === null ? null : callOf(cancel, taskId)),
     readCancellation,
   };

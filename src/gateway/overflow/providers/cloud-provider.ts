@@ -65,6 +65,13 @@ export class CloudProvider implements Provider {
     }
   }
 
+  async find(idempotencyKey: string, signal: AbortSignal): Promise<string | null> {
+    const { finding } = this.#protocol;
+    if (finding === undefined) return null;
+    const reply = await this.#call(finding.call(idempotencyKey), this.#settings.pollMs, LOOK_BYTES_MAX, signal);
+    return reply.kind === "answer" ? (finding.read(reply.answer) ?? null) : null;
+  }
+
   async poll(taskId: string, signal: AbortSignal): Promise<PollOutcome> {
     const reply = await this.#call(this.#protocol.look(taskId), this.#settings.pollMs, LOOK_BYTES_MAX, signal);
     if (reply.kind === "answer") return this.#masked(this.#protocol.readLook(reply.answer, taskId));
