@@ -105,6 +105,8 @@ const ended = (world: World, change: Partial<JobErrand> | null): JobRecord =>
       signals: [],
       lacks: [],
       errand: change === null ? null : errand(change),
+      at: 0,
+      heldSince: null,
     },
   });
 
