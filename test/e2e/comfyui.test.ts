@@ -122,6 +122,36 @@ test("without a socket, and with one that says nothing, the history is looked at
   }
 });
 
+test("a socket that breaks off midway takes nothing along: the prompt goes on, once, and the history tells the end [20.F3]", async () => {
+  const tag = aTag();
+  comfy.script({ holds: tag, do: { end: "never" } });
+  const { id } = await aJob(tag);
+  await running(tag);
+  await eventually(
+    "progress by the socket",
+    () => {
+      comfy.tellStep(10, 20);
+      return jobOf(gateway, id);
+    },
+    ({ progress }) => progress.done > 0,
+  );
+  assert.equal(comfy.breakSockets(), 1);
+  comfy.finish();
+  const job = await ended(gateway, id);
+  assert.deepEqual([job.state, job.attempts, promptsOf(tag).length], ["completed", 1, 1], JSON.stringify(job.plan));
+});
+
+test("a history that has forgotten the prompt before it was read is no success: it is tried again, as often as a job may be [20.F3]", async () => {
+  const once = aTag();
+  comfy.script({ holds: once, times: 1, do: { history: "pruned" } });
+  const again = await ended(gateway, (await aJob(once)).id);
+  assert.deepEqual([again.state, again.attempts], ["completed", 2], JSON.stringify(again.plan));
+  const ever = aTag();
+  comfy.script({ holds: ever, do: { history: "pruned" } });
+  const lost = await ended(gateway, (await aJob(ever)).id);
+  assert.deepEqual([lost.state, lost.attempts, promptsOf(ever).length], ["failed", 3, 3], JSON.stringify(lost.plan));
+});
+
 test("a cancelled job's prompt is taken from the line, or interrupted when it runs, and nobody else's is touched [20.F3]", async () => {
   const [first, second] = [aTag(), aTag()];
   comfy.script({ do: { end: "never" } });

@@ -14,7 +14,8 @@ export interface ComfyAction {
   /** Previews are kept as temporary files beside them. */
   readonly previews?: number;
   // Looks at it.
-  readonly history?: "serverError" | "garbage" | "reset";
+  /** "pruned": it has been forgotten, as the oldest are. */
+  readonly history?: "serverError" | "garbage" | "reset" | "pruned";
   /** How many looks at the history `history` spoils; default all. */
   readonly spoiltLooks?: number;
   readonly view?: "missing" | "reset" | "serverError";

@@ -31,6 +31,8 @@ export interface FakeComfy extends AsyncDisposable {
   finish(state?: "success" | "error"): void;
   /** In bytes, of the one card. */
   setVram(total: number, free: number): void;
+  /** Every client that hears of its prompts hears no more. Returns how many there were. */
+  breakSockets(): number;
   /** Everything that waits, runs or has ended is gone. */
   restart(): void;
   close(): Promise<void>;
@@ -72,6 +74,7 @@ export async function startFakeComfy(options: FakeComfyOptions = {}): Promise<Fa
     setVram: (total, free) => {
       comfy.vram = { total, free };
     },
+    breakSockets: () => comfy.breakSockets(),
     restart: () => comfy.line.loseAll(),
     close,
     [Symbol.asyncDispose]: close,
@@ -110,6 +113,12 @@ class Comfy {
       client.send(JSON.stringify({ type: "status", data: { status: { exec_info: this.#info() }, sid: clientId } }));
       client.send(Buffer.from([0, 0, 0, 1, 0, 0, 0, 1, 0xff, 0xd8])); // The begin of a preview.
     });
+  }
+
+  breakSockets(): number {
+    const clients = [...this.#clients.values()].filter(({ readyState }) => readyState === WebSocket.OPEN);
+    for (const client of clients) client.terminate();
+    return clients.length;
   }
 
   async serve(req: IncomingMessage, res: ServerResponse): Promise<void> {
@@ -191,6 +200,7 @@ class Comfy {
     const { history, spoiltLooks = Number.POSITIVE_INFINITY } = known?.action ?? {};
     if (known !== undefined && history !== undefined && known.looks <= spoiltLooks) {
       if (history === "reset") return reset(res);
+      if (history === "pruned") return send(res, 200, {});
       return history === "serverError" ? send(res, 500, {}) : sendText(res, "<html>");
     }
     const prompt = this.line.ended(id);
