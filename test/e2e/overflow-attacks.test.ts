@@ -191,6 +191,26 @@ test("a job with parts stays here though its card is busy and the tier lacks not
   }
 });
 
+test("a signal whose page hangs holds up one chat for its time, and the others hardly at all [50.V1 50.V2 50.V7]", async () => {
+  pages.spoilt = () => {};
+  const site = { id: "site", provider: "openai", base_url: engine.url, approved: true };
+  const gateway = await start(section(site, { signal_timeout_ms: 3_000, signal_memory_ms: 0 }));
+  try {
+    const first = await call(gateway, { body: { ...aChat(), max_tokens: 2 }, class: "interactive" });
+    assert.equal(first.headers["x-yardmaster-upstream"], "u");
+    for (let index = 0; index < 5; index += 1) {
+      const { status, tookMs, headers } = await call(gateway, {
+        body: { ...aChat(), max_tokens: 2 },
+        class: "interactive",
+      });
+      assert.deepEqual([status, headers["x-yardmaster-upstream"]], [200, "u"]);
+      assert.ok(tookMs < 2_000, `${Math.round(tookMs)} ms`);
+    }
+  } finally {
+    await gateway.stop();
+  }
+});
+
 test("while most hosts are bad or unknown nothing goes to a tier, not even what can't be done here; when it is one alone it goes [80.A14 50.V3]", async () => {
   const dead = (id: string, hosts: readonly number[]): Record<string, unknown> => ({
     ...UPSTREAM(),

@@ -12,7 +12,7 @@ import type { Logger } from "../../kernel/log.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 import { moneyEvent, type MoneyOutcome, type MoneyWords } from "./money-audit.ts";
-import type { OverflowDesk } from "./overflow-desk.ts";
+import type { Look, OverflowDesk } from "./overflow-desk.ts";
 import type { OverflowMetrics } from "./overflow-metrics.ts";
 import type { TierState } from "./tier-state.ts";
 
@@ -51,6 +51,8 @@ export interface CallRoute {
 const RESERVED_MS = 60_000;
 const CHAT = "/v1/chat/completions";
 const CALL_ID_BYTES = 8;
+const LOOK_MS_MAX = 50;
+const LOOK_AGE_MS_MAX = 10_000;
 
 /**
  * People's chats whose upstream's queue is long, or which can't be reached, on their way to a tier with the same API.
@@ -79,7 +81,7 @@ export class OverflowCalls {
   async route(policy: OverflowPolicy, call: OverflowCall): Promise<CallRoute | null> {
     const { desk, metrics, log } = this.#deps;
     try {
-      const { view } = await desk.look(policy, false);
+      const { view } = await this.#lookSoon(policy);
       if (!view.wanted) return null;
       const body = parseJson(Buffer.concat(call.chunks).toString("utf8"));
       for (const tier of policy.tiers) {
@@ -93,6 +95,17 @@ export class OverflowCalls {
       log.warn("overflow.call", { message: messageOf(error) });
     }
     return null;
+  }
+
+  /** A signal that is slow holds up no chat for long: what was seen before counts then, if it is not old. */
+  async #lookSoon(policy: OverflowPolicy): Promise<Look> {
+    const { desk, clock } = this.#deps;
+    const look = desk.look(policy, false);
+    const before = desk.lastLook(policy.upstream);
+    if (before === null || clock.wall() - before.at > LOOK_AGE_MS_MAX) return look;
+    const { promise: late, resolve } = Promise.withResolvers<Look>();
+    const timer = clock.after(LOOK_MS_MAX, () => resolve(before));
+    return Promise.race([look, late]).finally(() => timer.cancel());
   }
 
   async #offer(policy: OverflowPolicy, tier: Tier, call: OverflowCall, body: unknown): Promise<CallRoute | null> {

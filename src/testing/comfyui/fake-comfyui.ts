@@ -116,7 +116,7 @@ class Comfy {
   }
 
   breakSockets(): number {
-    const clients = [...this.#clients.values()].filter(({ readyState }) => readyState === WebSocket.OPEN);
+    const clients = [...this.#clients.values()].filter(({ readyState, OPEN }) => readyState === OPEN);
     for (const client of clients) client.terminate();
     return clients.length;
   }
