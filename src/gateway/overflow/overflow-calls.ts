@@ -79,7 +79,7 @@ export class OverflowCalls {
 
   /** Null: here. Never rejects. */
   async route(policy: OverflowPolicy, call: OverflowCall): Promise<CallRoute | null> {
-    const { desk, metrics, log } = this.#deps;
+    const { metrics, log } = this.#deps;
     try {
       const { view } = await this.#lookSoon(policy);
       if (!view.wanted) return null;
