@@ -1,4 +1,5 @@
 import { GPU_METRICS } from "./gpu-metric-names.ts";
+import { BATCH_METRICS } from "./batch-metric-names.ts";
 import { KEY_METRICS } from "./key-metric-names.ts";
 import type { MetricDefinition } from "./metric-definition.ts";
 import { OVERFLOW_METRICS } from "./overflow-metric-names.ts";
@@ -454,6 +455,7 @@ export const METRICS = {
   },
   ...GPU_METRICS,
   ...KEY_METRICS,
+  ...BATCH_METRICS,
   seriesCollapsed: {
     name: "yardmaster_metric_series_collapsed_total",
     type: "counter",

@@ -280,6 +280,7 @@ export class Gateway {
       ...this.#shared(),
       link: this.#coordination.link,
       metrics: this.#metrics.jobs,
+      batchMetrics: this.#metrics.batches,
       shedsJobs: (upstream) => this.#gpuHealth?.shedder.shedsJobs(upstream) === true,
       overflow: this.#overflow,
       keyById: (id) => this.#keys.byId(id) ?? (this.#config.auth.mode === "none" ? ANONYMOUS : undefined),

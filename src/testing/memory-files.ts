@@ -4,6 +4,7 @@ import type {
   FileListQuery,
   FileStore,
   FileTotals,
+  OpenDoc,
   PieceOutcome,
   StoredDoc,
 } from "../coord/files/file-store.ts";
@@ -48,8 +49,9 @@ export class MemoryFiles implements FileStore {
     return Promise.resolve(all.filter(({ place }) => place.kind === kind && (keyId ?? place.keyId) === place.keyId));
   }
 
-  open(): Promise<readonly StoredDoc[]> {
-    return Promise.resolve([...this.docs.values()].filter(({ place }) => place.open));
+  open(): Promise<readonly OpenDoc[]> {
+    const open = [...this.docs.values()].filter(({ place }) => place.open);
+    return Promise.resolve(open.map(({ id, place }) => ({ id, keyId: place.keyId })));
   }
 
   putPiece(id: string, name: string, bytes: Buffer): Promise<PieceOutcome> {

@@ -24,6 +24,12 @@ export interface StoredDoc {
   readonly seq: number;
 }
 
+/** Told without its text, since somebody asks again and again. */
+export interface OpenDoc {
+  readonly id: string;
+  readonly keyId: string;
+}
+
 export interface FileLimits {
   /** Files and batches that are kept. */
   readonly docsMax: number;
@@ -78,7 +84,7 @@ export interface FileStore {
   forget(id: string, version: number): Promise<boolean>;
   list(query: FileListQuery): Promise<readonly StoredDoc[]>;
   /** Open documents, oldest first. */
-  open(limit: number): Promise<readonly StoredDoc[]>;
+  open(limit: number): Promise<readonly OpenDoc[]>;
   putPiece(id: string, name: string, bytes: Buffer, bounded: boolean): Promise<PieceOutcome>;
   /** Undefined: there is none of this name. */
   piece(id: string, name: string): Promise<Buffer | undefined>;

@@ -6,6 +6,7 @@ import type {
   FileLimits,
   FileListQuery,
   FileTotals,
+  OpenDoc,
   PieceOutcome,
   StoredDoc,
 } from "../files/file-store.ts";
@@ -47,7 +48,7 @@ const STATEMENTS = {
   write: `UPDATE docs SET text = ?, shown = ?, open = ?, expires_at = ?, version = version + 1 WHERE id = ? AND version = ?`,
   forget: "DELETE FROM docs WHERE id = ? AND version = ?",
   list: "SELECT id, text, version, seq FROM docs WHERE kind = ?1 AND shown = 1 AND (?2 IS NULL OR key_id = ?2)",
-  open: "SELECT id, text, version, seq FROM docs WHERE open = 1 ORDER BY seq LIMIT ?",
+  open: "SELECT id, key_id AS keyId FROM docs WHERE open = 1 ORDER BY seq LIMIT ?",
   openOfKey: "SELECT count(*) AS n FROM docs WHERE open = 1 AND key_id = ?",
   ofKey: "SELECT bytes FROM totals WHERE key_id = ?",
   totals: "SELECT coalesce(sum(docs), 0) AS docs, coalesce(sum(bytes), 0) AS bytes FROM totals",
@@ -128,8 +129,8 @@ export class FileTables {
     return sql.all(kind, keyId, after ?? end, limit) as unknown as StoredDoc[];
   }
 
-  open(limit: number): StoredDoc[] {
-    return this.#sql.open.all(limit) as unknown as StoredDoc[];
+  open(limit: number): OpenDoc[] {
+    return this.#sql.open.all(limit) as unknown as OpenDoc[];
   }
 
   putPiece(id: string, name: string, bytes: Uint8Array, bounded: boolean): PieceOutcome {

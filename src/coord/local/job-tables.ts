@@ -121,7 +121,8 @@ export class JobTables {
   }
 
   writePart(id: string, token: string, part: JobPart, bytes: Uint8Array | null): boolean {
-    return this.#transaction(true, () => {
+    // Not waited for: a part that the end of the power takes is done again, and the job's own end is synced behind it.
+    return this.#transaction(false, () => {
       if (this.#load(id)?.claim?.token !== token) return false;
       this.#keepBytes(id, bytes?.length ?? 0, () => this.#sql.putPart.run(id, part.index, JSON.stringify(part), bytes));
       return true;

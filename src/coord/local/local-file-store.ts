@@ -9,6 +9,7 @@ import {
   type FileListQuery,
   type FileStore,
   type FileTotals,
+  type OpenDoc,
   type PieceOutcome,
   type StoredDoc,
 } from "../files/file-store.ts";
@@ -82,7 +83,7 @@ class LocalFileStore implements FileStore {
     return this.#call("list", query);
   }
 
-  open(limit: number): Promise<readonly StoredDoc[]> {
+  open(limit: number): Promise<readonly OpenDoc[]> {
     return this.#call("open", limit);
   }
 

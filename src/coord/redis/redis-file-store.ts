@@ -7,6 +7,7 @@ import {
   type FileListQuery,
   type FileStore,
   type FileTotals,
+  type OpenDoc,
   type PieceOutcome,
   type StoredDoc,
 } from "../files/file-store.ts";
@@ -90,8 +91,11 @@ export class RedisFileStore implements FileStore {
     return this.#all(await this.#command("ZRANGE", [key, from, to, "BYSCORE", ...order, "LIMIT", 0, limit]));
   }
 
-  async open(limit: number): Promise<readonly StoredDoc[]> {
-    return this.#all(await this.#command("ZRANGE", [this.#named("open"), 0, limit - 1]));
+  async open(limit: number): Promise<readonly OpenDoc[]> {
+    const ids = itemsOf(await this.#command("ZRANGE", [this.#named("open"), 0, limit - 1])).map(String);
+    if (ids.length === 0) return [];
+    const keys = itemsOf(await this.#command("HMGET", [this.#named("owners"), ...ids]));
+    return ids.map((id, index) => ({ id, keyId: String(keys[index] ?? "") }));
   }
 
   async putPiece(id: string, name: string, bytes: Buffer, bounded: boolean): Promise<PieceOutcome> {

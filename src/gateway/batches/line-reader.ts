@@ -71,7 +71,11 @@ export class LineReader {
   }
 
   answer(ends: readonly LineEnd[]): Promise<AnsweredLines> {
-    return this.#thread.ask((call) => ({ kind: "answer", call, ends }));
+    const give = new Set<ArrayBuffer>();
+    for (const { bytes } of ends)
+      // Memory of its own changes hands; a copy of a large answer would hold up the event loop.
+      if (bytes?.buffer instanceof ArrayBuffer && bytes.length === bytes.buffer.byteLength) give.add(bytes.buffer);
+    return this.#thread.ask((call) => ({ kind: "answer", call, ends }), [...give]);
   }
 
   close(): Promise<void> {

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { randomBytes } from "node:crypto";
-import type { BatchProblem, BatchRecord } from "../../contract/batch.ts";
+import type { BatchProblem } from "../../contract/batch.ts";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import type { FileStore } from "../../coord/files/file-store.ts";
 import type { JobStore } from "../../coord/jobs/job-store.ts";
@@ -11,6 +11,7 @@ import type { Clock, Timer } from "../../kernel/clock.ts";
 import { untilAborted } from "../../kernel/deadline.ts";
 import { messageOf, YardmasterError } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
+import type { BatchMetrics, FileCounts } from "../metrics/batch-metrics.ts";
 import { BatchDriver } from "./batch-driver.ts";
 import { FileShelf } from "./file-shelf.ts";
 import { LineReader } from "./line-reader.ts";
@@ -18,6 +19,7 @@ import { LineReader } from "./line-reader.ts";
 export interface BatchesPorts {
   readonly clock: Clock;
   readonly log: Logger;
+  readonly metrics: BatchMetrics;
   readonly config: () => GatewayConfig;
   readonly link: RedisLink | null;
   /** A way of its own for bytes. */
@@ -62,12 +64,14 @@ export class Batches {
   #soonTimer: Timer | undefined;
   #looking: Promise<void> | null = null;
   #sweptAt = -SWEEP_MS;
+  #counts: FileCounts | undefined;
   #stopped = false;
   #away = false;
 
   constructor(ports: BatchesPorts) {
     this.#ports = ports;
     this.#reader = new LineReader(ports.clock);
+    ports.metrics.collect(() => this.#counts);
   }
 
   /** Opens what somebody may have work in. */
@@ -158,13 +162,14 @@ export class Batches {
         this.#sweptAt = clock.mono();
         await store.sweep();
       }
-      const docs = await store.open(LISTED_MAX);
-      open = docs.length;
-      const batches = docs.map((doc) => JSON.parse(doc.text) as BatchRecord);
+      const batches = await store.open(LISTED_MAX);
+      open = batches.length;
+      this.#counts = { ...(await store.totals()), open };
       for (const { id } of chooseBatches(batches, DRIVEN_MAX)) await this.#drive(id);
       if (this.#away) log.info("batches.store", { state: "back" });
       this.#away = false;
     } catch (error) {
+      this.#counts = undefined;
       if (!this.#away && !this.#stopped) log.warn("batches.store", { state: "away", message: messageOf(error) });
       this.#away = true;
     }
@@ -196,7 +201,7 @@ export class Batches {
   }
 
   async #makeDriver(): Promise<BatchDriver> {
-    const { config, jobs, judgeModel, log } = this.#ports;
+    const { config, jobs, judgeModel, log, metrics } = this.#ports;
     const shelf = await this.shelf();
     const store = await jobs.store();
     this.#listening ??= store.onChange((job) => {
@@ -216,6 +221,7 @@ export class Batches {
       judgeModel: (batch, model) => judgeModel(batch.keyId, model),
       cancelJob: (id, by) => jobs.cancel(id, by),
       onOver: (batch) => {
+        metrics.ended(batch);
         const { id, keyId, state, total } = batch;
         log.info("batch.over", {
           batch: id,

@@ -19,6 +19,7 @@ import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import { CallbackSender } from "./callback-sender.ts";
 import { JobDesk } from "./job-desk.ts";
 import { JobManager } from "./job-manager.ts";
+import type { BatchMetrics } from "../metrics/batch-metrics.ts";
 import type { JobMetrics } from "../metrics/job-metrics.ts";
 import type { JobService } from "./job-service.ts";
 import { KnownStores } from "./known-stores.ts";
@@ -34,6 +35,7 @@ export interface JobsPorts {
   readonly draining: () => boolean;
   readonly link: RedisLink | null;
   readonly metrics: JobMetrics;
+  readonly batchMetrics: BatchMetrics;
   readonly run: JobRunPorts;
   readonly shedsJobs: (upstream: Upstream) => boolean;
   readonly overflow: Overflow;
@@ -102,6 +104,7 @@ export class Jobs {
     this.batches = new Batches({
       clock: ports.clock,
       log: ports.log,
+      metrics: ports.batchMetrics,
       config: ports.config,
       link: ports.link,
       anotherLink: (link) => this.#anotherLink(link),

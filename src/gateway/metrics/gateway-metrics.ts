@@ -9,6 +9,7 @@ import type { ErrorCode } from "../../kernel/errors.ts";
 import { createGpuMetrics, type GpuMetrics } from "./gpu-metrics.ts";
 import { createOverflowMetrics, type OverflowMetrics } from "../overflow/overflow-metrics.ts";
 import { createKeyMetrics, type KeyMetrics } from "./key-metrics.ts";
+import { createBatchMetrics, type BatchMetrics } from "./batch-metrics.ts";
 import { createJobMetrics, type JobMetrics } from "./job-metrics.ts";
 import type { CounterFamily, GaugeFamily, HistogramFamily, Registry } from "../../metrics/registry.ts";
 import type { CounterSeries, HistogramSeries } from "../../metrics/series.ts";
@@ -109,6 +110,7 @@ export interface GatewayMetrics {
   storeEmptied(): void;
   feedRefused(why: FeedRefusal): void;
   readonly jobs: JobMetrics;
+  readonly batches: BatchMetrics;
   readonly overflow: OverflowMetrics;
   readonly gpus: GpuMetrics;
   readonly keys: KeyMetrics;
@@ -340,6 +342,7 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
     idempotency: (result) => idempotency.labels(result).inc(),
     replyNotKept: (purpose, why) => notKept.labels(purpose, why).inc(),
     jobs: createJobMetrics(registry),
+    batches: createBatchMetrics(registry),
     overflow: createOverflowMetrics(registry),
     gpus: createGpuMetrics(registry),
     keys: createKeyMetrics(registry),
