@@ -81,8 +81,40 @@ test("a part that can't run now postpones the rest once those that run have ende
   fan.ended(0, POSTPONE, 0, random);
   assert.equal(fan.verdict().kind, "running");
   assert.deepEqual(fan.start(0), []);
-  assert.ok(fan.ended(1, DONE, 0, random));
+  assert.equal(fan.ended(1, POSTPONE, 0, random), false);
   assert.deepEqual(fan.verdict(), { kind: "postponed", error, afterMs: 5 });
+});
+
+test("parts that a limit puts off run as it lets them, a few at once, and no try of theirs is counted [20.J6 20.J7]", () => {
+  const random = seededRandom(1);
+  const fan = new FanOut({ total: 200, atOnce: 16, attemptsMax: 1, allowPartial: true, finished: [] });
+  let running: number[] = [];
+  let refused = 0;
+  for (let turn = 0; turn < 1_000 && fan.verdict().kind === "running"; turn += 1) {
+    for (const index of fan.start(turn)) {
+      if (running.length < 2) running.push(index);
+      else {
+        refused += 1;
+        fan.ended(index, POSTPONE, turn, random);
+      }
+    }
+    const [first, ...others] = running;
+    if (first !== undefined) fan.ended(first, DONE, turn, random);
+    running = others;
+  }
+  assert.deepEqual(fan.verdict(), { kind: "done", failed: [] });
+  assert.ok(refused < 150, `${refused} refusals for 200 parts`);
+});
+
+test("while as many parts run as may, no time is waited for: the end of one of them comes first [20.J6]", () => {
+  const random = seededRandom(1);
+  const fan = new FanOut({ total: 3, atOnce: 1, attemptsMax: 3, allowPartial: true, finished: [] });
+  fan.start(0);
+  fan.ended(0, AGAIN, 0, random);
+  assert.ok((fan.nextAt ?? 0) > 0);
+  fan.start(0);
+  assert.equal(fan.running, 1);
+  assert.equal(fan.nextAt, undefined);
 });
 
 test("the error names the parts that failed, up to twenty", () => {

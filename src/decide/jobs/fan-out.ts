@@ -10,7 +10,8 @@ import type { CallVerdict } from "./judge-run.ts";
  *   F1. At most `atOnce` parts run; a part that is done or failed for good is never started again.
  *   F2. A part is tried at most `attemptsMax` times in one claim, each after the last one's delay.
  *   F3. Without `allowPartial` the first part that failed for good ends the whole: nothing new is started.
- *   F4. A part that was postponed postpones the whole once nothing else runs: the parts that are done stay done.
+ *   F4. A part that was postponed postpones the whole once nothing else runs: the parts that are done stay done. Where others are done
+ *       meanwhile it waits for its turn here, and no more run at once than did then: so work behind a limit goes on at its pace.
  */
 export interface FanOutOptions {
   readonly total: number;
@@ -44,10 +45,13 @@ export class FanOut {
   #next = 0;
   readonly #known = new Set<number>();
   #later: Waiting[] = [];
+  /** Parts at once, as long as more were only put off. */
+  #width: number;
   #postponed: { readonly error: JobError; readonly afterMs: number } | null = null;
 
   constructor(options: FanOutOptions) {
     this.#options = options;
+    this.#width = options.atOnce;
     for (const part of options.finished) {
       this.#known.add(part.index);
       if (part.error === null) this.#done += 1;
@@ -62,7 +66,7 @@ export class FanOut {
   /** Parts to start now. */
   start(now: number): number[] {
     const started: number[] = [];
-    while (this.running < this.#options.atOnce && !this.#stopping) {
+    while (this.running < Math.floor(this.#width) && !this.#stopping) {
       const part = this.#takeNext(now);
       if (part === undefined) break;
       this.#tries.set(part.index, part.tries + 1);
@@ -71,9 +75,9 @@ export class FanOut {
     return started;
   }
 
-  /** When the next part that waits for its delay may start; undefined when none does. */
+  /** When the next part that waits for its delay may start; undefined when none does, or when one that runs must end first. */
   get nextAt(): number | undefined {
-    return this.#later.length === 0 || this.#stopping
+    return this.#later.length === 0 || this.#stopping || this.running >= Math.floor(this.#width)
       ? undefined
       : Math.min(...this.#later.map((part) => part.readyAt));
   }
@@ -86,9 +90,14 @@ export class FanOut {
     switch (verdict.kind) {
       case "done":
         this.#done += 1;
+        this.#postponed = null;
+        // One more at once after as many as run: a limit that has grown is found, and one that has not costs few refusals.
+        this.#width = Math.min(this.#options.atOnce, this.#width + 1 / this.#width);
         return true;
       case "postpone":
         this.#postponed ??= { error: verdict.error, afterMs: verdict.afterMs };
+        this.#later.push({ index, tries: tries - 1, readyAt: now });
+        this.#width = Math.max(1, Math.min(this.#width, this.running));
         return false;
       case "again":
         if (tries < this.#options.attemptsMax) {
