@@ -97,7 +97,14 @@ for (const server of ["net", "http"]) {
 
 test("bounds on bytes, files, open batches and lines are refused with codes that stay [20.J7 80.I9]", async () => {
   const file = {
-    batches: { max_file_bytes: 1_000_000, max_key_bytes: 1_500_000, max_files: 9, max_open: 1, max_lines: 3, max_window_h: 1 },
+    batches: {
+      max_file_bytes: 1_000_000,
+      max_key_bytes: 1_500_000,
+      max_files: 9,
+      max_open: 1,
+      max_lines: 3,
+      max_window_h: 1,
+    },
   };
   await withGateway(
     async (client) => {
@@ -107,15 +114,21 @@ test("bounds on bytes, files, open batches and lines are refused with codes that
       await assert.rejects(submit(client, manyLines(1), { window: "24h" }), refusedWith(400, "BAD_REQUEST"));
       await assert.rejects(submit(client, manyLines(1), { window: "0h" }), refusedWith(400, "BAD_REQUEST"));
       const tooMany = await over(client, (await submit(client, manyLines(4), { window: "1h" })).id);
-      assert.deepEqual(tooMany.errors?.data?.map(({ code }) => code), ["too_many_tasks"]);
+      assert.deepEqual(
+        tooMany.errors?.data?.map(({ code }) => code),
+        ["too_many_tasks"],
+      );
       const slow = await submit(client, aLine("a", { delayHeadMs: 60_000 }), { window: "1h" });
       await assert.rejects(submit(client, manyLines(1), { window: "1h" }), refusedWith(429, "FILES_FULL"));
       await client.batches.cancel(slow.id);
       await over(client, slow.id);
       await assert.rejects(client.batches.cancel(tooMany.id), refusedWith(409, "BATCH_OVER"));
-      await assert.rejects(async () => {
-        for (let i = 0; i < 9; i += 1) await upload(client, "x");
-      }, refusedWith(429, "FILES_FULL"));
+      await assert.rejects(
+        async () => {
+          for (let i = 0; i < 9; i += 1) await upload(client, "x");
+        },
+        refusedWith(429, "FILES_FULL"),
+      );
     },
     { file },
   );
@@ -141,13 +154,19 @@ test("a key without class batch makes no batch, and a route that is none of the 
 test("lines never hold more slots than batch_max, and a person's call goes before them [20.J7 10.A2]", async () => {
   await withGateway(
     async (client, gateway) => {
-      const { id } = await submit(client, manyLines(60, () => ({ delayHeadMs: 300 })));
+      const { id } = await submit(
+        client,
+        manyLines(60, () => ({ delayHeadMs: 300 })),
+      );
       await eventually(
         "the batch's share at the engine",
         () => engine.ledger().concurrentNow,
         (now) => now === 3,
       );
-      const mine = await call(gateway, { class: "interactive", body: { model: "m", messages: [{ role: "user", content: "hi" }], sim: { tokens: 1 } } });
+      const mine = await call(gateway, {
+        class: "interactive",
+        body: { model: "m", messages: [{ role: "user", content: "hi" }], sim: { tokens: 1 } },
+      });
       assert.deepEqual([mine.status, (mine.queueMs ?? 0) < 200], [200, true]);
       const batch = await over(client, id);
       assert.deepEqual(batch.request_counts, { total: 60, completed: 60, failed: 0 });
@@ -162,7 +181,15 @@ test("lines that a limit of the key holds back are carried out when it lets them
   await withGateway(
     async (_, gateway) => {
       const client = aClient(gateway.port, OTHER);
-      const batch = await over(client, (await submit(client, manyLines(12, () => ({ delayHeadMs: 20 })))).id);
+      const batch = await over(
+        client,
+        (
+          await submit(
+            client,
+            manyLines(12, () => ({ delayHeadMs: 20 })),
+          )
+        ).id,
+      );
       assert.deepEqual(batch.request_counts, { total: 12, completed: 12, failed: 0 });
       assert.equal((await linesOf(client, batch.output_file_id)).length, 12);
     },

@@ -85,6 +85,7 @@ export interface FileStore {
   list(query: FileListQuery): Promise<readonly StoredDoc[]>;
   /** Open documents, oldest first. */
   open(limit: number): Promise<readonly OpenDoc[]>;
+  /** The bytes are the store's from then on. */
   putPiece(id: string, name: string, bytes: Buffer, bounded: boolean): Promise<PieceOutcome>;
   /** Undefined: there is none of this name. */
   piece(id: string, name: string): Promise<Buffer | undefined>;

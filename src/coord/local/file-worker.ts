@@ -32,7 +32,11 @@ function answer(request: FileRequest): unknown {
   tables ??= new FileTables(path, limits);
   if (request.kind === "open") return null;
   const operation = tables[request.op] as (this: FileTables, ...args: readonly unknown[]) => unknown;
-  return operation.call(tables, ...request.args);
+  const value = operation.call(tables, ...request.args);
+  // Pieces that were given to this thread are on the disk now; waiting for the collector they would be a hundred megabytes.
+  for (const arg of request.args)
+    if (arg instanceof Uint8Array && arg.buffer instanceof ArrayBuffer) arg.buffer.transfer(0);
+  return value;
 }
 
 port.on("message", (request: FileRequest) => {

@@ -88,7 +88,11 @@ class LocalFileStore implements FileStore {
   }
 
   putPiece(id: string, name: string, bytes: Buffer, bounded: boolean): Promise<PieceOutcome> {
-    return this.#call("putPiece", id, name, bytes, bounded);
+    const { buffer } = bytes;
+    const own = buffer instanceof ArrayBuffer && buffer.byteLength === bytes.length;
+    const args = [id, name, bytes, bounded] as const;
+    // Memory of its own changes hands instead of being copied.
+    return this.#thread.ask((call) => ({ kind: "call", call, op: "putPiece", args }), own ? [buffer] : []);
   }
 
   async piece(id: string, name: string): Promise<Buffer | undefined> {

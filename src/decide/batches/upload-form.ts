@@ -20,7 +20,7 @@ export class UploadForm implements FormTaker {
   #filename: string | null = null;
   #parts = 0;
 
-  /** `onBytes`: valid during the call only. */
+  /** `onBytes`: memory of the chunk that was pushed, or of its own. */
   constructor(boundary: string, onBytes: (bytes: Buffer) => void) {
     this.#reader = new MultipartReader(boundary, this);
     this.#onBytes = onBytes;

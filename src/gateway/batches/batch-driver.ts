@@ -23,7 +23,7 @@ export interface BatchDriverDeps {
   readonly token: string;
   /** In the embedded store a lease is of a process that has ended: nobody else has the file. */
   readonly alone: boolean;
-  readonly leaseMs: number;
+  readonly leaseMs: () => number;
   readonly attemptsMax: () => number;
   readonly linesMax: () => number;
   readonly lineBytesMax: () => number;
@@ -88,7 +88,8 @@ export class BatchDriver {
   }
 
   async #hold({ record, version }: Held<BatchRecord>, now: number): Promise<"mine" | "taken" | "again"> {
-    const { token, leaseMs, alone } = this.#deps;
+    const { token, alone } = this.#deps;
+    const leaseMs = this.#deps.leaseMs();
     const { driver } = record;
     if (driver?.token === token && driver.until - now > leaseMs / 2) return "mine";
     if (driver !== null && driver.token !== token && driver.until > now && !alone) return "taken";
@@ -171,7 +172,8 @@ export class BatchDriver {
 
   /** Reading a large file takes longer than a lease lasts. */
   async *#leased(id: string, pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void, undefined> {
-    const { shelf, token, leaseMs } = this.#deps;
+    const { shelf, token } = this.#deps;
+    const leaseMs = this.#deps.leaseMs();
     let until = (await shelf.store.now()) + leaseMs / 2;
     for await (const piece of pieces) {
       const now = await shelf.store.now();

@@ -10,6 +10,7 @@ import type { Logger } from "../../kernel/log.ts";
 import { actAudited } from "../audit/admin-event.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import { readAdminBody } from "../http/admin-body.ts";
+import { freeMemory } from "../http/body-memory.ts";
 import type { BatchHandler } from "../http/routes.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import { sendFailure } from "../http/send-error.ts";
@@ -127,7 +128,8 @@ export class BatchRoutes {
     let piece = await pieces.next();
     if (!res.begin(200, headers, record.bytes)) return;
     while (piece.done !== true) {
-      if (!(await writePaced(res, piece.value, this.#deps.clock))) return;
+      if (!(await writePaced(res, piece.value, this.#deps.clock, true))) return;
+      if (res.untakenBytes === 0) freeMemory(piece.value);
       piece = await pieces.next();
     }
     res.end([]);

@@ -118,8 +118,9 @@ export class PieceWriter {
   readonly #fileId: string;
   readonly #bounded: boolean;
   readonly name: string;
-  #kept: Buffer[] = [];
-  #keptBytes = 0;
+  /** What is filled now; memory of its own, which the store takes. */
+  #piece: Buffer | null = null;
+  #filled = 0;
   #pieces = 0;
   #bytes = 0;
 
@@ -138,35 +139,37 @@ export class PieceWriter {
     return { name: this.name, pieces: this.#pieces };
   }
 
-  /** The bytes are this writer's from then on. Anything but "kept": no more is to be written. */
+  /** Anything but "kept": no more is to be written. */
   async write(bytes: Buffer): Promise<PieceOutcome> {
-    if (bytes.length === 0) return "kept";
-    this.#kept.push(bytes);
-    this.#keptBytes += bytes.length;
-    while (this.#keptBytes >= PIECE_BYTES) {
-      const outcome = await this.#put(PIECE_BYTES);
+    for (let at = 0; at < bytes.length;) {
+      this.#piece ??= Buffer.allocUnsafeSlow(PIECE_BYTES);
+      const taken = bytes.copy(this.#piece, this.#filled, at);
+      at += taken;
+      this.#filled += taken;
+      if (this.#filled < PIECE_BYTES) continue;
+      const outcome = await this.end();
       if (outcome !== "kept") return outcome;
     }
     return "kept";
   }
 
   async end(): Promise<PieceOutcome> {
-    return this.#keptBytes === 0 ? "kept" : this.#put(this.#keptBytes);
-  }
-
-  async #put(length: number): Promise<PieceOutcome> {
-    const [first] = this.#kept;
-    const whole = this.#kept.length === 1 && first !== undefined ? first : Buffer.concat(this.#kept);
-    // Memory of its own: what is sent to a thread is copied with all that lies around it.
-    const piece = Buffer.allocUnsafeSlow(length);
-    whole.copy(piece, 0, 0, length);
-    const rest = whole.subarray(length);
-    this.#kept = rest.length === 0 ? [] : [rest];
-    this.#keptBytes = rest.length;
+    const length = this.#filled;
+    if (this.#piece === null || length === 0) return "kept";
+    const piece = length === PIECE_BYTES ? this.#piece : cutTo(this.#piece, length);
+    this.#piece = null;
+    this.#filled = 0;
     const outcome = await this.#store.putPiece(this.#fileId, `${this.name}.${this.#pieces}`, piece, this.#bounded);
     if (outcome !== "kept") return outcome;
     this.#pieces += 1;
     this.#bytes += length;
     return "kept";
   }
+}
+
+/** What lies behind would be sent along. */
+function cutTo(piece: Buffer, length: number): Buffer {
+  const cut = Buffer.allocUnsafeSlow(length);
+  piece.copy(cut, 0, 0, length);
+  return cut;
 }

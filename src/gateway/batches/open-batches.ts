@@ -37,7 +37,6 @@ const SWEEP_MS = 30_000;
 const SETTLE_DOWN_MS = 200;
 const LISTED_MAX = 500;
 const DRIVEN_MAX = 16;
-const LEASE_MS = 30_000;
 
 /**
  * Files and batches of one gateway. With `coordination: local` the database is opened at the start where there is one, else with the first
@@ -214,7 +213,7 @@ export class Batches {
       reader: this.#reader,
       token: this.#token,
       alone: shelf.store.kind === "local",
-      leaseMs: LEASE_MS,
+      leaseMs: () => config().jobs.claimMs,
       attemptsMax: () => config().jobs.attemptsMax,
       linesMax: () => config().batches.linesMax,
       lineBytesMax: () => config().maxBodyBytes,

@@ -7,6 +7,7 @@ import type { RequestKey } from "../../access/request-key.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import { headerValue } from "../calls/answer-headers.ts";
+import { freeMemory } from "../http/body-memory.ts";
 import { bodyLength } from "../http/request-body.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import type { Jobs } from "../jobs/open-jobs.ts";
@@ -92,8 +93,9 @@ export class Uploads {
     const { batches } = this.#deps.config();
     let found: Buffer[] = [];
     let bytes = 0;
+    // What a stream gave is its reader's to keep.
     const form = new UploadForm(boundary, (piece) => {
-      found.push(Buffer.from(piece));
+      found.push(piece);
       bytes += piece.length;
     });
     for (let chunk = await stream.next(); chunk !== undefined; chunk = await stream.next()) {
@@ -102,6 +104,7 @@ export class Uploads {
       if (bytes > batches.fileBytesMax) throw tooLarge(batches);
       for (const piece of found) mustBeKept(await writer.write(piece));
       found = [];
+      freeMemory(chunk);
     }
     const end = form.end();
     if (end.kind === "invalid") throw new YardmasterError("BAD_REQUEST", end.why);

@@ -24,8 +24,11 @@ export class BodyMemory {
     this.#give();
     this.#give = null;
     if (!unused) return;
-    for (const { buffer, length } of this.#chunks)
-      if (length >= FREED_BYTES_MIN && length === buffer.byteLength && buffer instanceof ArrayBuffer)
-        buffer.transfer(0);
+    for (const chunk of this.#chunks) freeMemory(chunk);
   }
+}
+
+/** Of bytes that nothing looks at any more, where they are worth it and lie alone. */
+export function freeMemory({ buffer, length }: Buffer): void {
+  if (length >= FREED_BYTES_MIN && length === buffer.byteLength && buffer instanceof ArrayBuffer) buffer.transfer(0);
 }

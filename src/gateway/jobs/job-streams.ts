@@ -71,10 +71,13 @@ export async function sendJobEvents(
   }
 }
 
-/** False: the client is gone, or was left because it takes nothing. */
-export async function writePaced(res: ClientReply, bytes: Buffer, clock: Clock): Promise<boolean> {
+/**
+ * False: the client is gone, or was left because it takes nothing. `given`: the answer has a length, and the bytes are the client's from
+ * then on, so that they need not be copied.
+ */
+export async function writePaced(res: ClientReply, bytes: Buffer, clock: Clock, given = false): Promise<boolean> {
   if (res.gone) return false;
-  if (res.writePayload(bytes) !== "blocked") return true;
+  if ((given ? res.writeFramed(bytes) : res.writePayload(bytes)) !== "blocked") return true;
   const drained = new Promise<boolean>((resolve) => {
     const onGone = res.onGone;
     res.onDrain = () => resolve(true);
