@@ -74,7 +74,8 @@ const rows: readonly {
   },
 ];
 for (const { name, batch, now = 50, over = [], action } of rows)
-  test(`${name} [20.J7]`, () => assert.equal(nextAction(batch, now, new Set(over), 8).kind, action));
+  test(`what a driver does next: ${name} [20.J7]`, () =>
+    assert.equal(nextAction(batch, now, new Set(over), 8).kind, action));
 
 const ends: readonly { readonly name: string; readonly events: readonly BatchEvent[]; readonly state: string }[] = [
   {
@@ -99,7 +100,7 @@ const ends: readonly { readonly name: string; readonly events: readonly BatchEve
   },
 ];
 for (const { name, events, state } of ends)
-  test(`${name} [20.J7]`, () => {
+  test(`how a batch ends: ${name} [20.J7]`, () => {
     const ended = after(fed, ...events, { kind: "finalize" }, { kind: "end" });
     assert.deepEqual([ended.state, ended.endedAt, ended.driver], [state, 50, null]);
     assert.equal(stepBatch(ended, { kind: "end" }, 60).kind, "refused");
