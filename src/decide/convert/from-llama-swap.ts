@@ -197,7 +197,7 @@ function tellOfNoCounterpart(root: Branch, draft: Draft): void {
     logTimeFormat: "lines of the log have times in ISO 8601",
     logToStdout: "the log goes to standard error; `ctl logs REPLICA` shows an engine's own",
     metricsMaxInMemory: "`/metrics` keeps counts, and no single requests; the audit does",
-    captureBuffer: "prompts and answers are kept nowhere",
+    captureBuffer: "no log and no audit holds prompts and answers",
     sendLoadingState: "an answer holds nothing but the engine's words; `x-yardmaster-queue-events` tells of waiting",
     includeAliasesInList: "each name that may be asked for is listed",
     unloadTimeout: "engines have `control.stop_grace_s` to end",

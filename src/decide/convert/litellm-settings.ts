@@ -149,7 +149,7 @@ function readBodySize(general: Branch, draft: Draft): Record<string, unknown> {
 
 const NO_OTHER_MODEL = "another model is never asked in the place of the one that was named";
 const BREAKERS = "endpoints that fail leave by themselves and are tried again";
-const SEEN = "`/metrics`, `ctl audit` and `otel` show what happens; prompts and answers are kept nowhere";
+const SEEN = "`/metrics`, `ctl audit` and `otel` show what happens, without prompts and answers";
 
 /** Keys that many files have, with what stands in their place here. What is not named is told by the tree itself. */
 function tellOfNoCounterpart(root: Branch, draft: Draft): void {
@@ -182,7 +182,7 @@ function tellOfNoCounterpart(root: Branch, draft: Draft): void {
     database_url:
       "keys, teams and spend of LiteLLM's database are not read: make keys with `yardmaster key new`, and give them `limits`",
     store_model_in_db: "models that were added there are not in this file: write them into `upstreams`",
-    alerting: "alerts are made of `/metrics`",
+    alerting: "alerts are made of `/metrics`: `deploy/` has rules for Prometheus",
     background_health_checks: "engines are always asked (`health`)",
     health_check_interval: "each kind of engine is asked at its own pace",
   });
