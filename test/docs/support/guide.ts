@@ -93,7 +93,7 @@ export class Guide implements AsyncDisposable {
 
   async #serve({ text, promises }: Block): Promise<void> {
     const asked = this.#withPorts(text).trim();
-    const command = /yardmaster up$/.test(asked)
+    const command = asked.endsWith("yardmaster up")
       ? `${asked} --listen 127.0.0.1:${this.#ports.get("8200")} --control-listen 127.0.0.1:${this.#ports.get("8300")}`
       : asked;
     const program = new RunningProgram("/bin/sh", ["-c", `${this.#exports.join("\n")}\nexec ${command}`], {
