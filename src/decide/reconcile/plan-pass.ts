@@ -127,7 +127,8 @@ function isRoomComing(draft: PassDraft, room: PassRoom, model: Model): boolean {
   return leaving !== null && placeReplica(leaving, wishFor(draft, model)).kind === "placed";
 }
 
-const TENANTS_TOLD_MAX = 3;
+/** A pass may have thousands of models to say this of. */
+const TENANTS = { toldMax: 3, lookedMax: 64 };
 
 /** Of a model that only lacks room that others have: why these keep it. */
 function withTenants(
@@ -137,7 +138,7 @@ function withTenants(
   { nodes, why }: Omit<PlacementRefusal, "model">,
 ): string {
   if (nodes.gpuMemory === undefined && nodes.memory === undefined && nodes.cores === undefined) return why;
-  return [why, ...whyNotDisplaced(draft, model, observed, TENANTS_TOLD_MAX)].join("; ");
+  return [why, ...whyNotDisplaced(draft, model, observed, TENANTS)].join("; ");
 }
 
 function listMissing(draft: PassDraft, models: ByModel): readonly Missing[] {

@@ -5,7 +5,7 @@ import { readyForMs } from "./idle-stop.ts";
 import { type Observed, observe } from "./observe.ts";
 import type { PassDraft } from "./pass-draft.ts";
 
-const TOLD_MAX = 10;
+const ALL = { toldMax: 10, lookedMax: Number.POSITIVE_INFINITY };
 const seconds = (ms: number): string => `${Math.floor(ms / 1_000)} s`;
 
 /** What keeps a model from being started though a node may have room, and what keeps others from making room for it, in words. */
@@ -29,12 +29,14 @@ export function whyNotDisplaced(
   draft: PassDraft,
   model: Model,
   observed: Observed,
-  toldMax = TOLD_MAX,
+  { toldMax, lookedMax }: { readonly toldMax: number; readonly lookedMax: number } = ALL,
 ): readonly string[] {
   const { catalog, docs, settings } = draft.snapshot;
   const told: string[] = [];
+  let looked = 0;
   for (const doc of draft.replicas()) {
-    if (told.length >= toldMax) break;
+    looked += 1;
+    if (told.length >= toldMax || looked > lookedMax) break;
     if (doc.model === model.name || doc.desired !== "run") continue;
     const nodeId = doc.shards[0]?.nodeId ?? "";
     const who = `${docs.nodes.get(nodeId)?.name ?? nodeId}: ${doc.id} of ${doc.model}`;
