@@ -1,5 +1,5 @@
 import type { FieldPath } from "../contract/schema-fields.ts";
-import { isArchive, isPickle, PICKLE_RUNS_CODE } from "../decide/weights/formats.ts";
+import { isArchive, isPickle, PICKLE_RUNS_CODE, readsPickle } from "../decide/weights/formats.ts";
 import { parseSource } from "../decide/weights/source.ts";
 import { valueAt } from "./describe-issue.ts";
 import { listAt, mistake, numberAt, textAt, warning } from "./finding.ts";
@@ -174,13 +174,10 @@ function checkFormat(file: string, at: FieldPath, allowPickle: boolean): Finding
   ];
 }
 
-/** Values of the engines' flag that make them read pickle. */
-const PICKLE_LOADERS: readonly unknown[] = ["pt", "npcache"];
-
 function checkLoadFormat(profile: unknown, path: FieldPath, allowPickle: boolean): Finding[] {
   if (allowPickle) return [];
   return Object.entries(objectAt(profile, ["args"]))
-    .filter(([name, value]) => longName(name) === "load-format" && PICKLE_LOADERS.includes(value))
+    .filter(([name, value]) => readsPickle(name, value))
     .map(([name]) =>
       mistake(
         [...path, "args", name],

@@ -20,6 +20,13 @@ export function whyNotFile(path: string, allowPickle: boolean): string | null {
   return `${path.split("/").at(-1) ?? path} is a pickle format, and ${PICKLE_RUNS_CODE}; ${ALLOW}`;
 }
 
+const PICKLE_LOADERS: readonly unknown[] = ["pt", "npcache"];
+
+/** Whether a flag of an engine, without its dashes, makes it read pickle. */
+export const readsPickle = (flag: string, value: unknown): boolean =>
+  flag.toLowerCase().replaceAll("_", "-") === "load-format" &&
+  PICKLE_LOADERS.includes(typeof value === "string" ? value.trim().toLowerCase() : value);
+
 export type ChosenFiles<File> =
   | { readonly kind: "files"; readonly files: readonly File[] }
   | { readonly kind: "refused"; readonly why: string };

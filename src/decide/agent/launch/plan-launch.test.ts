@@ -196,6 +196,13 @@ for (const { name, from } of refusals) {
   });
 }
 
+for (const args of [{ "load-format": "pt" }, { load_format: "npcache" }, { "Load-Format": " PT " }])
+  test(`${JSON.stringify(args)} is refused by the node itself where the model may have no pickle [80.C43]`, () => {
+    assert.match(refusal(input({ source: W, args })), /reads? pickle/);
+    const allowed = planLaunch(input({ source: W, args, allowPickle: true }));
+    assert.ok(allowed.kind === "launch" || !/pickle/.test(allowed.why));
+  });
+
 test("whatever a profile's arguments hold, each is one word behind its own flag, and the key is in none [80.D28]", () => {
   const nasty = fc.oneof(
     fc.string(),

@@ -1,6 +1,7 @@
 import type { ReplicaEngine } from "../../../contract/catalog.ts";
 import { assertNever } from "../../../kernel/assert-never.ts";
 import { planCommand } from "./command.ts";
+import { PICKLE_RUNS_CODE, readsPickle } from "../../weights/formats.ts";
 import { checkEnv } from "./environment.ts";
 import { isHead, refused, servedNames, type LaunchInput, type LaunchPlan } from "./launch-plan.ts";
 import { planLlamaCpp } from "./llama-cpp.ts";
@@ -43,6 +44,8 @@ export function planLaunch(input: LaunchInput): LaunchPlan {
   const { headAddress } = start.shard;
   if (headAddress !== null && !HOST.test(headAddress)) return refused("the head's address is no host");
   if (servedNames(start).some((name) => !NAME.test(name))) return refused("a model's name would be read as a flag");
+  if (profile.allowPickle !== true && Object.entries(profile.args).some(([name, value]) => readsPickle(name, value)))
+    return refused(`load-format makes the engine read pickle, and ${PICKLE_RUNS_CODE}`);
   const plan = planEngine(input);
   if (plan.kind === "refused") return plan;
   const visible = start.gpuUuids.join(",");
