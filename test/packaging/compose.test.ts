@@ -5,7 +5,7 @@ import { after, before, test } from "node:test";
 import { parse } from "yaml";
 import { hashKey } from "../../src/contract/key-hash.ts";
 import { secretsIn } from "./support/secret-scan.ts";
-import { distributionTool, goTool, ran, read, ROOT, temporaryFolder } from "./support/tools.ts";
+import { composeSpec, distributionTool, ran, read, ROOT, temporaryFolder } from "./support/tools.ts";
 
 // The compose file, with the secrets that its own script makes: read by the library that Compose itself reads it with.
 
@@ -22,9 +22,6 @@ interface Service {
   readonly volumes?: readonly string[];
   readonly healthcheck?: { readonly disable?: boolean };
 }
-
-/** Of the library. */
-const COMPOSE_GO = "v2.16.2";
 
 const home = temporaryFolder("compose");
 const folder = join(home, "deploy/compose");
@@ -76,8 +73,7 @@ test("setup makes every secret once: each is another, lies where other users can
 });
 
 test("the compose file is what Compose takes, with every variable put in", () => {
-  const tool = goTool("compose-spec", "github.com/compose-spec/compose-go/v2/cmd", COMPOSE_GO);
-  const { code, text } = ran(tool, ["compose.yaml"], { cwd: folder });
+  const { code, text } = ran(composeSpec(), ["compose.yaml"], { cwd: folder });
   assert.equal(code, 0, text);
 });
 

@@ -4,13 +4,11 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { parse, parseAllDocuments, stringify } from "yaml";
 import { newKey } from "../../src/contract/key-hash.ts";
-import { goTool, pythonPackage, ran, read, ROOT, temporaryFolder } from "./support/tools.ts";
+import { helm, kubeconform, pythonPackage, ran, read, ROOT, temporaryFolder } from "./support/tools.ts";
 
-// `npm run check:packaging`: the chart, by Helm and kubeconform, which are built from the Go module proxy once. That takes minutes of
-// both cores, which is why it is no part of `npm test`.
+// `npm run check:packaging`: the chart, by Helm and kubeconform. To build them takes minutes of both cores, which is why this is no part
+// of `npm test`.
 
-const HELM = "v3.22.0";
-const KUBECONFORM = "v0.7.0";
 /** The oldest that the chart takes, and newer ones. Their schemas come with a Python package. */
 const KUBERNETES = ["1.27.0", "1.32.0", "1.37.0"];
 const KUBERNETES_VALIDATE = "1.37.0";
@@ -58,14 +56,12 @@ const VALUES = {
 };
 const values = join(home, "values.yaml");
 const rendered = join(home, "rendered.yaml");
-let helm: string;
 let resources: readonly Resource[];
 
 const template = (version: string, ...args: string[]) =>
-  ran(helm, ["template", "ym", CHART, "--kube-version", version, ...args]);
+  ran(helm(), ["template", "ym", CHART, "--kube-version", version, ...args]);
 
 before(() => {
-  helm = goTool("helm", "helm.sh/helm/v3/cmd/helm", HELM);
   writeFileSync(values, stringify(VALUES));
   const { code, out, text } = template(KUBERNETES[0] ?? "", "-f", values);
   assert.equal(code, 0, text);
@@ -94,9 +90,8 @@ function standAlone(folder: string, kinds: readonly string[], into: string): voi
 }
 
 test("helm lint has no complaint, and what is rendered is valid for each of several versions of Kubernetes", () => {
-  const lint = ran(helm, ["lint", "--strict", CHART, "-f", values]);
+  const lint = ran(helm(), ["lint", "--strict", CHART, "-f", values]);
   assert.equal(lint.code, 0, lint.text);
-  const kubeconform = goTool("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform", KUBECONFORM);
   const schemas = pythonPackage("kubernetes-validate", KUBERNETES_VALIDATE);
   const kinds = [
     "configmap-v1",
@@ -120,9 +115,9 @@ test("helm lint has no complaint, and what is rendered is valid for each of seve
       "-schema-location",
       `${into}/{{ .ResourceKind }}{{ .KindSuffix }}.json`,
     ];
-    const { code, text } = ran(kubeconform, [...args, rendered]);
+    const { code, text } = ran(kubeconform(), [...args, rendered]);
     assert.equal(code, 0, `${version}: ${text}`);
-    assert.equal(ran(kubeconform, [...args, broken]).code, 1, `${version}: a wrong key was not found`);
+    assert.equal(ran(kubeconform(), [...args, broken]).code, 1, `${version}: a wrong key was not found`);
   }
 });
 

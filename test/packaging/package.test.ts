@@ -50,7 +50,7 @@ test("the package holds what runs and what is needed to run it in other ways, an
     "CHANGELOG.md",
   ])
     assert.ok(paths.includes(needed), needed);
-  if (existsSync(join(ROOT, "dashboard/vite.config.ts")))
+  if (existsSync(join(ROOT, "dashboard/index.html")))
     assert.ok(paths.includes("dashboard/dist/index.html"), "the board was not built");
   const unneeded = paths.filter((path) =>
     /\.map$|\.test\.|\.conformance\.|^src\/|^dist\/testing\/|^bench\/|^docs\/|^test\/(?!real\/(llama-server\.py|setup-llama\.sh)$)|\.d\.ts$|(?<!^dashboard\/dist\/.*)\.ts$/.test(

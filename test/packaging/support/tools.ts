@@ -16,7 +16,7 @@ export const distributionTool = (program: string, debianPackage: string): string
   findOrInstall({ program, alsoIn: ["/usr/sbin", "/sbin"], debianPackage, urlVariable: "PATH" });
 
 /** A program written in Go: on the path, or built once from the module proxy at exactly this version. */
-export function goTool(program: string, module: string, version: string): string {
+function goTool(program: string, module: string, version: string): string {
   const onPath = spawnSync("sh", ["-c", `command -v ${program}`], { encoding: "utf8" }).stdout.trim();
   if (onPath !== "") return onPath;
   const folder = join(KEPT, `${program}-${version}`);
@@ -42,6 +42,12 @@ export function goTool(program: string, module: string, version: string): string
   if (made !== built) execFileSync("mv", [made, built]);
   return built;
 }
+
+export const helm = (): string => goTool("helm", "helm.sh/helm/v3/cmd/helm", "v3.22.0");
+export const kubeconform = (): string =>
+  goTool("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform", "v0.7.0");
+/** What Compose reads its files with. */
+export const composeSpec = (): string => goTool("compose-spec", "github.com/compose-spec/compose-go/v2/cmd", "v2.16.2");
 
 /** The folder of a Python package, fetched once without what it needs. */
 export function pythonPackage(name: string, version: string): string {
