@@ -33,6 +33,7 @@ const { values } = parseArgs({
 const ALONE = {
   reconcile: "reconcile-pass.ts",
   fleet: "fleet.ts",
+  board: "board.ts",
   affinity: "affinity.ts",
   coordination: "coordination.ts",
 };

@@ -18,6 +18,7 @@ import type { Answer } from "./api/answer.ts";
 import { type ApiRequest, ApiServer } from "./api/api-server.ts";
 import { BoardAnswers, onceLink } from "./api/board-answers.ts";
 import { Board } from "./board/board.ts";
+import type { GatewayDesk } from "./board/gateway-desk.ts";
 import { relay, RelayAnswers } from "./api/relay-answers.ts";
 import { CatalogAnswers } from "./api/catalog-answers.ts";
 import { ClusterAnswers } from "./api/cluster-answers.ts";
@@ -245,6 +246,11 @@ export class ControlPlane {
   /** HOST:PORT as bound. */
   get address(): string {
     return this.#address;
+  }
+
+  /** Gateways that follow this one, and what they can be asked. */
+  get gateways(): { readonly desk: GatewayDesk } {
+    return this.#live;
   }
 
   get leading(): boolean {

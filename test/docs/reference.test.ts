@@ -66,6 +66,9 @@ const read = (file: string): OpenApi => JSON.parse(readFileSync(join(REFERENCE, 
 /** What no path can say: see the document's description. */
 const NOT_SAID = ["/v1/*", "/upstreams/*"];
 
+/** What is between the board and its own page is no part of the API. */
+const isOfBoard = (pattern: string): boolean => ["/", "/board"].includes(pattern) || pattern.startsWith("/board/");
+
 for (const [file, routes] of [
   ["openapi-gateway.json", ROUTES],
   ["openapi-control.json", API_ROUTES],
@@ -77,7 +80,7 @@ for (const [file, routes] of [
       Object.keys(operations).map((method) => `${method.toUpperCase()} ${path.replaceAll(/\{\w+\}/g, "*")}`),
     );
     const wanted = routes
-      .filter(({ pattern }) => !NOT_SAID.includes(pattern))
+      .filter(({ pattern }) => !NOT_SAID.includes(pattern) && !isOfBoard(pattern))
       .flatMap(({ pattern, methods }) => (methods === "any" ? [] : methods.map((method) => `${method} ${pattern}`)));
     const asPattern = (entry: string): string =>
       entry

@@ -1,6 +1,10 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Change, Plot, Snapshot, TryEvent, UpstreamRow } from "../../src/contract/board.ts";
+import { cliCommands } from "../../src/cli/commands.ts";
+import { dispatch } from "../../src/cli/dispatch.ts";
+import type { Role } from "../../src/contract/roles.ts";
+import { captureIo } from "../../src/testing/capture-io.ts";
 import { queuesView } from "../../src/contract/queues.ts";
 import { jobView } from "../../src/contract/job-view.ts";
 import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
@@ -96,6 +100,47 @@ test("`GET /v1/queues` has what boards show", async () => {
     ["only-gw-a", "only-gw-b", "u"],
   );
   assert.equal((await control.ask("GET", "/v1/queues", { role: "client" })).status, 403);
+});
+
+test("`ctl queues` tells the same, `ctl board` makes a link that works once, and a failure is no success", async () => {
+  const ctl = async (role: Role, ...args: readonly string[]): Promise<{ code: number; out: string; err: string }> => {
+    const { io, output } = captureIo({ YARDMASTER_URL: control.url, YARDMASTER_KEY: keyOf(role) });
+    return { code: await dispatch(["ctl", ...args], cliCommands, "0", io), ...output() };
+  };
+  const queues = await ctl("operator", "queues");
+  assert.equal(queues.code, 0, queues.err);
+  assert.match(queues.out, /^UPSTREAM +IN USE +SLOTS +WAITING +LONGEST/);
+  assert.match(queues.out, /^u +0\/0\/0 +8 +0\/0\/0 +- /m);
+  assert.match((await ctl("operator", "queues", "-o", "wide")).out, /gw-a,gw-b/);
+  assert.equal(queuesView.parse(JSON.parse((await ctl("operator", "queues", "-o", "json")).out)).upstreams.length, 3);
+  assert.notEqual((await ctl("client", "queues")).code, 0);
+  const link = await ctl("operator", "board");
+  const once = /^http:\/\/127\.0\.0\.1:\d+\/board\/#once=([\w-]{43})\n$/.exec(link.out)?.[1] ?? "";
+  assert.equal((await (await signIn(control.url, { once })).fetch("/v1/status")).status, 200);
+  assert.notEqual((await ctl("client", "board")).code, 0);
+});
+
+test("a gateway lets no control plane make keys, read its record or forget a card's fault, whoever it says that asks [60.K2]", async () => {
+  const { desk } = control.plane.gateways;
+  const [peer] = desk.peers;
+  assert.ok(peer !== undefined);
+  const asker = { keyId: "key-admin", role: "admin" as const };
+  for (const [method, target] of [
+    ["GET", "/admin/keys"],
+    ["POST", "/admin/keys"],
+    ["DELETE", "/admin/keys/typed"],
+    ["GET", "/admin/audit"],
+    ["POST", "/admin/gpus/clear"],
+    ["POST", "/v1/jobs"],
+    ["GET", "/metrics"],
+  ] as const) {
+    const body = method === "POST" ? { body: "{}" } : {};
+    const { status } = await desk.asks.askWhole(peer, asker, { method, target, ...body });
+    assert.equal(status, 403, `${method} ${target}`);
+  }
+  const role = { keyId: "key-approver", role: "approver" as const };
+  const { status } = await desk.asks.askWhole(peer, role, { method: "GET", target: "/v1/jobs" });
+  assert.equal(status, 403, "and the role is looked at here too");
 });
 
 test("jobs of every gateway are seen, shown and cancelled by the gateway's own routes, and are on its record [60.K2 20.J2]", async () => {

@@ -12,7 +12,7 @@ import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
 import type { ClientReply, ClientRequest } from "./client-port.ts";
 import { refuseAtEdge, type EdgeHandlers } from "./edge-port.ts";
 import type { RequestContext } from "./request-context.ts";
-import { dialectOf, matchRoute, type Route } from "./routes.ts";
+import { dialectOf, matchRoute, mayBeAsked, type Route } from "./routes.ts";
 import { sendError } from "./send-error.ts";
 
 export interface DispatcherDeps {
@@ -71,7 +71,7 @@ export class Dispatcher implements EdgeHandlers {
       return;
     }
     const { route, rest } = match;
-    const found = vouched === undefined ? this.#keyOf(req, route) : this.#admit(vouched, route);
+    const found = vouched === undefined ? this.#keyOf(req, route) : this.#vouchedFor(vouched, route);
     if (found.kind === "refused")
       return this.#refuse({ req, res }, found.code, found.message, requestId, route.dialect, {
         retryAfterMs: found.retryAfterMs,
@@ -116,6 +116,12 @@ export class Dispatcher implements EdgeHandlers {
       default:
         return this.#admit(check.key, route);
     }
+  }
+
+  /** Keys are made and the record is read here alone, whoever the control plane says it is that asks. */
+  #vouchedFor(key: RequestKey, route: Route): KeyOutcome {
+    if (mayBeAsked(route.handler)) return this.#admit(key, route);
+    return this.#denied("forbidden", "FORBIDDEN", "a control plane may not ask for this");
   }
 
   /** By its role. */

@@ -45,6 +45,25 @@ export type OverflowHandler = (typeof OVERFLOW_HANDLERS)[number];
 export const isOverflowHandler = (handler: Handler): handler is OverflowHandler =>
   OVERFLOW_HANDLERS.some((known) => known === handler);
 
+/** What a control plane may ask for in the name of somebody whom it has let in: whatever its board shows and does, and no more. */
+const ASKABLE: ReadonlySet<Handler> = new Set<Handler>([
+  "inference",
+  "upstream",
+  "jobList",
+  "jobGet",
+  "jobCancel",
+  "overflowShow",
+  "overflowSpend",
+  "overflowApprovals",
+  "overflowApprove",
+  "overflowRevoke",
+  "overflowStop",
+  "overflowGo",
+  "overflowResume",
+  "usage",
+]);
+export const mayBeAsked = (handler: Handler): boolean => ASKABLE.has(handler);
+
 /** Azure's Document Intelligence. */
 export type DocumentHandler = "documentSubmit" | "documentResult";
 
