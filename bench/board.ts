@@ -13,6 +13,7 @@ import { BOARD_ROUTES } from "../src/contract/board.ts";
 import { controlSection } from "../src/contract/control-schema.ts";
 import { NO_LIMITS } from "../src/contract/gateway-config.ts";
 import { newKey } from "../src/contract/key-hash.ts";
+import { REQUEST_CLASSES } from "../src/contract/request-class.ts";
 import { resolveControl } from "../src/contract/resolve-control.ts";
 import { ControlPlane } from "../src/control/control-plane.ts";
 import type { ClusterSnapshot, ClusterView, SeenNode } from "../src/control/view/cluster-view.ts";
@@ -111,7 +112,7 @@ async function measureAll(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "yardmaster-boards-"));
   const fleet = new MadeUpFleet();
   const { key, hash } = newKey();
-  const shared = { role: "admin" as const, classes: ["interactive" as const], models: null, weight: 1 };
+  const shared = { role: "admin" as const, classes: REQUEST_CLASSES, models: null, weight: 1 };
   const apiKey = { id: "bench", hash, limits: NO_LIMITS, allowExternal: false, expiresAt: null, ...shared };
   const plane = await ControlPlane.start({
     settings: resolveControl(controlSection.parse({}), "127.0.0.1:0"),
