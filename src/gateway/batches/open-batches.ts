@@ -55,6 +55,8 @@ export class Batches {
   /** The batch of each job that one waits for. */
   readonly #waitsFor = new Map<string, string>();
   readonly #soon = new Set<string>();
+  /** Batches that this process has the lease of, as far as it knows. */
+  readonly #held = new Set<string>();
   #shelf: FileShelf | null = null;
   #opening: Promise<FileShelf> | null = null;
   #driver: BatchDriver | null = null;
@@ -117,7 +119,13 @@ export class Batches {
     this.#timer?.cancel();
     this.#soonTimer?.cancel();
     this.#listening?.[Symbol.dispose]();
-    await Promise.race([Promise.all([this.#looking, ...this.#driving.values()]), untilAborted(hurry)]);
+    await Promise.race([this.#leave(), untilAborted(hurry)]);
+  }
+
+  /** What is driven ends its step; and what waited for its jobs is given up too, so that nobody has to wait for a lease to run out. */
+  async #leave(): Promise<void> {
+    await Promise.all([this.#looking, ...this.#driving.values()]);
+    for (const id of this.#held) await this.#driver?.drive(id).catch(() => {}); // The lease runs out.
   }
 
   async close(): Promise<void> {
@@ -192,6 +200,8 @@ export class Batches {
     try {
       const end = await driver.drive(id);
       for (const [job, batch] of this.#waitsFor) if (batch === id) this.#waitsFor.delete(job);
+      if (end.kind === "waits") this.#held.add(id);
+      else this.#held.delete(id);
       if (end.kind === "waits") for (const job of end.jobs) this.#waitsFor.set(job, id);
     } catch (error) {
       // Whatever was not written down is done again.
