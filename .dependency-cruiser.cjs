@@ -62,6 +62,13 @@ module.exports = {
       from: { path: "^src/(?!testing/)" },
       to: { dependencyTypes: ["npm-dev", "npm-no-pkg", "npm-unknown"] },
     },
+    {
+      name: "the-board-sees-the-contract",
+      comment: "The browser's part meets the program in contract/, and nothing runs there that Node brings.",
+      severity: "error",
+      from: { path: "^dashboard/" },
+      to: { path: "^src/(?!contract/)|^bench/|^test/" },
+    },
     { name: "nothing-unresolved", severity: "error", from: {}, to: { couldNotResolve: true } },
   ],
   options: {
@@ -70,7 +77,7 @@ module.exports = {
     tsConfig: { fileName: "tsconfig.json" },
     tsPreCompilationDeps: true,
     enhancedResolveOptions: {
-      extensions: [".ts", ".js", ".mjs", ".json", ".d.ts"],
+      extensions: [".ts", ".tsx", ".js", ".mjs", ".json", ".d.ts"],
       exportsFields: ["exports"],
       conditionNames: ["import", "node", "default", "types"],
     },

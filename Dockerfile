@@ -9,7 +9,7 @@ WORKDIR /src
 COPY . .
 # Nothing that is installed runs a script. The second install leaves what runs at a user's place, without the Node of the packages:
 # the image has its own.
-RUN npm ci --ignore-scripts --omit=optional \
+RUN npm ci --ignore-scripts \
  && npm run build \
  && npm ci --ignore-scripts --omit=dev --omit=optional \
  && mkdir -p /opt/yardmaster /var/lib/yardmaster \

@@ -7,7 +7,7 @@ import ts from "typescript";
 
 const ROOT = join(import.meta.dirname, "..");
 const DOCUMENT = "docs/reference/guarantees.md";
-const TEST_FILES = ["src/**/*.{test,conformance}.ts", "test/**/*.{test,conformance}.ts"];
+const TEST_FILES = ["dashboard/**/*.test.ts", "src/**/*.{test,conformance}.ts", "test/**/*.{test,conformance}.ts"];
 const TAG = /\[(\d\d\.[A-Z]\d+[a-z]?(?: \d\d\.[A-Z]\d+[a-z]?)*)\]$/;
 const NEARLY_A_TAG = /\[\s*\d\d\s*\.\s*[A-Za-z]\s*\d/;
 const HEADING = /^### (\d\d\.[A-Z]\d+[a-z]?) — \S/;

@@ -1,6 +1,6 @@
 // npm test [-- FILE_OR_PATTERN…]: every test, or those named, on Node's own runner. Plain JavaScript, because it also has
 // to explain itself on a Node that can't run the sources.
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 
@@ -9,7 +9,7 @@ const NODE_MAJOR_MIN = 24;
 const FILES_AT_ONCE = 2;
 /** A test that hangs ends the run instead of a person's patience. */
 const TEST_MS_MAX = 300_000;
-const EVERYTHING = ["src/**/*.test.ts", "test/**/*.test.ts"];
+const EVERYTHING = ["src/**/*.test.ts", "dashboard/**/*.test.ts", "test/**/*.test.ts"];
 
 if (Number(process.versions.node.split(".")[0]) < NODE_MAJOR_MIN) {
   console.error(
@@ -21,6 +21,9 @@ if (Number(process.versions.node.split(".")[0]) < NODE_MAJOR_MIN) {
 const root = join(import.meta.dirname, "..");
 const cache = process.env["NODE_COMPILE_CACHE"] ?? join(root, "node_modules/.cache/yardmaster/compile");
 mkdirSync(cache, { recursive: true });
+
+// Once, and not by each test that starts what serves it.
+spawnSync(process.execPath, [join(root, "scripts/build-board.ts"), "--if-stale"], { stdio: "inherit" });
 
 const named = process.argv.slice(2);
 const runner = spawn(
