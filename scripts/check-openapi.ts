@@ -86,7 +86,7 @@ async function main(): Promise<number> {
       run(
         program,
         [
-          `--config-file=${join(root, "scripts/reference/openapi/schemathesis.toml")}`,
+          `--config-file=${join(root, "scripts/reference/openapi", `schemathesis-${listener}.toml`)}`,
           "run",
           join(root, `docs/reference/openapi-${listener}.json`),
           `--url=${addresses[listener]}`,

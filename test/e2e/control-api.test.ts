@@ -377,3 +377,11 @@ test("the watched file of a leader that would take much away is confirmed over t
   assert.equal((await watching.ask("POST", "/v1/catalog/confirm", { body })).status, 200);
   assert.equal(await revision(), 2);
 });
+
+test("a body of null is none that a route takes, and a number of any event may be asked for", async () => {
+  await using fresh = await startTestControl();
+  for (const path of ["/v1/rollout", "/v1/replicas/r1/restart"])
+    assert.equal((await fresh.ask("POST", path, { body: "null" })).status, 400, path);
+  assert.equal((await fresh.ask("GET", `/v1/events?after_seq=${Number.MAX_SAFE_INTEGER}`)).status, 200);
+  assert.equal((await fresh.ask("GET", "/v1/events?after_seq=9007199254740992")).status, 400);
+});

@@ -327,3 +327,14 @@ test("an accepted document ends in one audit event with its upstream, a refused 
   assert.equal(own.length, 1);
   assert.deepEqual([own[0]?.upstream, own[0]?.outcome], ["documents", "ok"]);
 });
+
+test("a path that can't be read is refused in the service's own words", async () => {
+  const answer = await fetch(
+    `${gateway.url}/documentintelligence/documentModels/a%01b:analyze?api-version=2024-11-30`,
+    { method: "POST" },
+  );
+  const { error } = (await answer.json()) as {
+    readonly error: { readonly code: string; readonly innererror: { readonly code: string } };
+  };
+  assert.deepEqual([answer.status, error.code, error.innererror.code], [400, "InvalidRequest", "BAD_REQUEST"]);
+});

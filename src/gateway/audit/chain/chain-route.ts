@@ -10,9 +10,10 @@ export async function readChainPage(chain: ChainStore, params: URLSearchParams):
     if (!PARAMS.some((known) => known === name)) throw bad(`unknown parameter; the chain takes ${PARAMS.join(", ")}`);
   const after = numberIn(params, "after_seq") ?? 0;
   const limit = numberIn(params, "limit") ?? CHAIN_PAGE_LINES_MAX;
+  const first = numberIn(params, "first");
   if (limit < 1 || limit > CHAIN_PAGE_LINES_MAX) throw bad(`limit must be 1 to ${CHAIN_PAGE_LINES_MAX}`);
   try {
-    return await chain.page(after, limit, numberIn(params, "first"));
+    return await chain.page(after, limit, first);
   } catch (error) {
     throw new YardmasterError("AUDIT_UNAVAILABLE", `the audit's chain can't be read: ${messageOf(error)}`, {
       cause: error,
