@@ -45,7 +45,7 @@ const ARGUMENTS: Readonly<Record<string, readonly string[]>> = {
   "ctl weights gc": ["--collect"],
 };
 /** Those of the control plane, and the gateway's lists; the others have tests of their own. */
-const OWN: readonly RegExp[] = [/^ctl (?:audit|verify|overflow|approve|spend|catalog check|usage|queues)/];
+const OWN: readonly RegExp[] = [/^ctl (?:audit|verify|overflow|approve|spend|catalog check|usage)/];
 const commands = cliCommands
   .map(({ words }) => words)
   .filter(([first]) => first === "ctl")
