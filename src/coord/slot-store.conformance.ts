@@ -20,6 +20,7 @@ export const aRequest = (over: Partial<SlotRequest> = {}): SlotRequest => ({
   boot: "",
   nonce: "first",
   reassert: false,
+  renews: false,
   settled: false,
   notAfter: 0,
   ttlMs: LONG_MS,
@@ -172,6 +173,15 @@ function time(scenario: Define): void {
     const { now } = await of.done({});
     assert.equal((await of.ask({ notAfter: now - 1, wants: [aWant("a")] })).kind, "late");
     assert.equal((await of.done({ notAfter: now + LONG_MS })).inUse, 0);
+  });
+
+  scenario("a gateway at which somebody always waits is counted by its renewals all the same [80.R4]", async (of) => {
+    const share = { ttlMs: 300, gateway: "busy" };
+    await of.done(share);
+    await of.under.pass(200);
+    await of.done({ ...share, renews: true, wants: [aWant("a")] });
+    await of.under.pass(200);
+    assert.equal((await of.done({ gateway: "calm" })).here, 2);
   });
 
   scenario(

@@ -202,6 +202,10 @@ test("ids of an emptied store are 410 STORE_LOST and never a silent 404; the los
     for (let i = 0; i < 5; i += 1) lost.push(await accepted(gateway, { body: aChat() }));
     for (const { id } of lost) await ended(gateway, id);
     await command(server, "FLUSHALL");
+    for (const { id } of lost) {
+      const atOnce = await ask(gateway, `/${id}`);
+      assert.deepEqual([atOnce.status, errorCodeOf(atOnce.text)], [410, "STORE_LOST"]);
+    }
     await eventually(
       "word of the loss",
       () => gateway.metric("yardmaster_job_store_lost_total"),

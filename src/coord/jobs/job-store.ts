@@ -83,6 +83,7 @@ export interface JobStore {
   readonly epoch: string | undefined;
   /** The bytes are the store's from then on: a large body goes to a thread as it is, and can't be read here any more. */
   submit(ask: JobAsk, blobs: JobBlobs): Promise<SubmitOutcome>;
+  /** Where it is undefined, `epoch` is that of the store that was looked in. */
   get(id: string): Promise<JobRead | undefined>;
   list(query: JobListQuery): Promise<JobPage>;
   /** Jobs that are this worker's now, each with a token of its own. */

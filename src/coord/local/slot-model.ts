@@ -58,7 +58,7 @@ export class SlotModel {
     if (!known) return { kind: "reset", now, boot: this.#boot?.nonce ?? "" };
     this.#boot ??= { nonce: request.nonce, createdAt: request.settled ? 0 : now, expiry: 0 };
     this.#boot.expiry = now + BOOT_TTL_MS;
-    if (request.wants.length === 0) {
+    if (request.renews || request.wants.length === 0) {
       for (const [gateway, expiry] of this.#here) if (expiry <= now) this.#here.delete(gateway);
       this.#here.set(request.gateway, now + request.ttlMs);
     }

@@ -118,11 +118,16 @@ export class JobSteps {
 
   /** `evenIfOpen`: for work that was accepted, which goes on where a request would be refused at once. */
   async read(id: string, evenIfOpen = false): Promise<JobRead | undefined> {
-    const [now = "0", record = "", parts = "0"] = texts(
-      await this.#run(READ, [this.#keys.job(id), this.#keys.parts(id)], [], { timeoutMs: PATIENT_MS, evenIfOpen }),
-    );
-    if (record === "") return undefined;
-    return { job: JSON.parse(record) as JobRecord, partsDone: Number(parts), now: Number(now) };
+    return (await this.find(id, evenIfOpen)).read;
+  }
+
+  /** With the life of the store that was looked in, "" where it has none yet. */
+  async find(id: string, evenIfOpen = false): Promise<{ readonly read: JobRead | undefined; readonly epoch: string }> {
+    const keys = [this.#keys.job(id), this.#keys.parts(id), this.#keys.epoch];
+    const reply = texts(await this.#run(READ, keys, [], { timeoutMs: PATIENT_MS, evenIfOpen }));
+    const [now = "0", record = "", parts = "0", epoch = ""] = reply;
+    if (record === "") return { read: undefined, epoch };
+    return { read: { job: JSON.parse(record) as JobRecord, partsDone: Number(parts), now: Number(now) }, epoch };
   }
 
   /** False: the job is no longer what it was. Taken also when the server's memory is full, since it lets work end. */

@@ -1,4 +1,6 @@
+import assert from "node:assert/strict";
 import { after, test } from "node:test";
+import { Redis } from "ioredis";
 import { systemClock } from "../../kernel/clock.ts";
 import { seededRandom } from "../../kernel/random.ts";
 import { openRedisLink } from "../../testing/redis-links.ts";
@@ -43,6 +45,21 @@ const openStore = async (link: RedisLink, limits: Partial<JobStoreLimits> = {}):
 jobStoreSuite("a real Redis", () => {
   const keyPrefix = newPrefix();
   return Promise.resolve({ open: async (limits) => openStore(await openLink(server.url, keyPrefix), limits) });
+});
+
+test("whoever does not find a job knows at once that the store was emptied [20.J4 80.R4]", async () => {
+  await using own = await OwnRedis.start();
+  const link = await openLink(own.url, newPrefix());
+  const store = await openStore(link);
+  const before = store.epoch;
+  assert.equal(await store.get("job_0123abcd_nobody"), undefined);
+  assert.equal(store.epoch, before, "the store is the same one");
+  const admin = new Redis(own.url);
+  await admin.flushall();
+  admin.disconnect();
+  assert.equal(await store.get("job_0123abcd_nobody"), undefined);
+  assert.notEqual(store.epoch, before);
+  await store.close();
 });
 
 for (const when of ["before the link is open", "after it"])

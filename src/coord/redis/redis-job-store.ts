@@ -172,8 +172,11 @@ class RedisJobStore implements JobStore {
     throw unavailable("too many submits under one idempotency key at once");
   }
 
-  get(id: string): Promise<JobRead | undefined> {
-    return this.#steps.read(id);
+  async get(id: string): Promise<JobRead | undefined> {
+    const { read, epoch } = await this.#steps.find(id);
+    // It is not there because nothing is: whoever asks why is told by the epoch.
+    if (read === undefined && epoch !== this.epoch) await this.#learnEpoch();
+    return read;
   }
 
   async list({ keyId, state, limit, cursor }: JobListQuery): Promise<JobPage> {
@@ -237,13 +240,18 @@ class RedisJobStore implements JobStore {
     return this.#steps.readBytes(id, partName(index));
   }
 
+  async #learnEpoch(indexes: readonly string[] = []): Promise<readonly string[]> {
+    const asking = this.#known();
+    const { epoch, accepted, ids } = await this.#steps.due(indexes, newEpoch(), INDEX_MS, DUE_MAX);
+    this.#heard(epoch, accepted, asking);
+    return ids;
+  }
+
   async sweep(): Promise<readonly JobRecord[]> {
     const { delayed, claims, due, ended } = this.#keys;
-    const asking = this.#known();
-    const found = await this.#steps.due([delayed, claims, due, ended], newEpoch(), INDEX_MS, DUE_MAX);
-    this.#heard(found.epoch, found.accepted, asking);
+    const found = await this.#learnEpoch([delayed, claims, due, ended]);
     const over: JobRecord[] = [];
-    for (const id of new Set(found.ids)) {
+    for (const id of new Set(found)) {
       const outcome = await this.#change(
         id,
         ({ job, now }) => {

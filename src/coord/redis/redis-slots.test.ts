@@ -50,6 +50,7 @@ const waitingClass = fc.record({
 const anyRequest = fc.record({
   gateway: fc.constantFrom("a", "b", "c"),
   reassert: fc.constantFrom(false, false, false, true),
+  renews: fc.boolean(),
   ttlMs: fc.constantFrom(5, 60_000),
   slots: fc.integer({ min: 1, max: 5 }),
   batchMax: fc.integer({ min: 1, max: 3 }),
@@ -75,6 +76,19 @@ const anyRequest = fc.record({
   ),
   wants: fc.array(fc.record({ id: leaseId, rank, goesFirst: fc.boolean(), endpoints: places }), { maxLength: 4 }),
   waiting: fc.tuple(waitingClass, waitingClass, waitingClass),
+});
+
+test("keys are kept alive by renewals also where every request asks for more [20.S7]", async () => {
+  const slots = new RedisSlots(link, subscriber);
+  const endpoints = [{ token: "always", slots: 4 }];
+  const wants = [{ id: "w0", rank: 0 as const, goesFirst: false, endpoints: [0] }];
+  await slots.ask("always", aRequest({ endpoints, wants }), false);
+  const keys = ["leases", "at:always"].map((name) => `{t:always}:${name}`);
+  for (const key of keys) assert.equal(await admin.pexpire(key, 5_000), 1, key);
+  const renew = [{ id: "w0", batch: false, endpoint: 0, movedFrom: -1 }];
+  const more = [{ id: "w1", rank: 0 as const, goesFirst: false, endpoints: [0] }];
+  await slots.ask("always", aRequest({ endpoints, renew, renews: true, wants: more }), false);
+  for (const key of keys) assert.ok((await admin.pttl(key)) > 60_000, `${key} ends while it is used`);
 });
 
 test("the script does what the model does, after any sequence of requests and at any time [20.S1]", async () => {

@@ -38,6 +38,7 @@ export class RedisWatch implements StoreWatch {
   readonly #subscriptions: readonly Disposable[];
   #timer: Timer | undefined;
   #closed = false;
+  #hellos = 0;
 
   constructor(link: RedisLink, gateway: string, ttlMs: number, ports: WatchPorts) {
     this.gateway = gateway;
@@ -113,7 +114,9 @@ export class RedisWatch implements StoreWatch {
   #say(presentMs: number): ReturnType<RedisLink["run"]> {
     const { keyPrefix } = this.#link.settings;
     const keys = [`{${keyPrefix}}:boot`, `{${keyPrefix}}:gateways`];
-    return this.#link.run(HELLO, keys, [this.gateway, this.gateway, presentMs, BOOT_TTL_MS]);
+    // A name of its own for each life of the store: the first at an emptied one may have been the first before.
+    const nonce = `${this.gateway}-${(this.#hellos += 1)}`;
+    return this.#link.run(HELLO, keys, [this.gateway, nonce, presentMs, BOOT_TTL_MS]);
   }
 
   #tell(change: Change): void {

@@ -37,8 +37,9 @@ else
   if ask.boot ~= "" and not ask.reassert then return {"reset", text(now), ""} end
   boot, created = ask.nonce, ask.settled and "0" or text(now)
 end
--- Every gateway asks for nothing now and then, to renew what it holds: often enough for what is to be kept alive.
-local renews = #ask.wants == 0
+-- Every gateway says now and then that it is here, and what it holds: often enough for what is to be kept alive. Where somebody
+-- always waits, there is no request that asks for nothing.
+local renews = ask.renews or #ask.wants == 0
 
 -- The dead leave by themselves. A lease of batch stands in both sets with one time, unless one of the sets was evicted.
 local lapsed = redis.call("ZREMRANGEBYSCORE", ALL, "-inf", now)

@@ -159,6 +159,41 @@ test("a store that was emptied is told what runs first, and no more is taken tha
   assert.equal(asked(book.compose(aView({ people: 3 }), at(5_006))).wants.length, 3, "all are there again");
 });
 
+test("after a store was emptied all who share are waited for, also those that were away when it last counted [80.R4]", () => {
+  const view = aView({ people: 3, store: { up: true, stepMs: 100, gateways: 3, settled: true } });
+  const book = joined();
+  grant(book, aView({ people: 1 }), 10);
+  book.take(1, 0, "e1", at(10));
+  book.renew();
+  asked(book.compose(aView(), at(5_000)));
+  book.answered(done({ inUse: 4, here: 1 }), view, at(5_001));
+  book.renew();
+  asked(book.compose(aView(), at(6_000)));
+  book.answered({ kind: "reset", now: 2, boot: "" }, view, at(6_001));
+  asked(book.compose(view, at(6_002)));
+  book.answered(done({ boot: "c", bootAgeMs: 0, inUse: 1, here: 1 }), view, at(6_003));
+  for (const here of [1, 2]) {
+    book.renew();
+    assert.deepEqual(asked(book.compose(view, at(6_010))).wants, [], "what the others hold is not known yet");
+    book.answered(done({ boot: "c", inUse: 1, here }), view, at(6_011));
+  }
+  book.renew();
+  asked(book.compose(view, at(6_020)));
+  book.answered(done({ boot: "c", inUse: 1, here: 3 }), view, at(6_021));
+  assert.equal(asked(book.compose(view, at(6_022))).wants.length, 3);
+});
+
+test("a renewal that is due is said with what is asked for besides, once", () => {
+  const book = joined();
+  const view = aView({ people: 2 });
+  book.renew();
+  assert.equal(grant(book, view, 10).renews, true);
+  book.take(1, 0, "e1", at(10));
+  book.retryDenied();
+  const next = asked(book.compose(aView({ people: 3 }), at(11)));
+  assert.deepEqual([next.renews, next.wants.length], [false, 3]);
+});
+
 test("a lease that was lost is counted once, offered again, and needs no release", () => {
   const book = joined();
   grant(book, aView({ people: 1 }), 10);

@@ -357,6 +357,7 @@ export class LeaseBook {
   }
 
   #begin(view: BookView, now: MonoMs): RequestDraft {
+    const renews = this.#renewDue;
     this.#renewDue = false;
     this.#sayAgain = false;
     const server = this.#serverTime;
@@ -366,6 +367,7 @@ export class LeaseBook {
       boot: this.#boot,
       nonce: this.#newId(),
       reassert: this.#reassert,
+      renews,
       // Of a store that knew this upstream before, its age as a whole says nothing.
       settled: view.store.settled && this.#boot === "",
       notAfter,
@@ -486,7 +488,8 @@ export class LeaseBook {
     const gateways = Math.max(store.gateways, this.#here);
     const share = { slots: limits.slots, own: this.#held.size, others, gateways };
     const held = this.limit(limits, now) ?? fairShare(share, 0);
-    if (emptied) this.#settling.afterLoss(held, this.#here, this.settings.ttlMs, now);
+    // Those who share at all, if they are more: who was away when it was last counted who shares this upstream may hold slots too.
+    if (emptied) this.#settling.afterLoss(held, gateways, this.settings.ttlMs, now);
     else this.#settling.afterOutage(held, now);
   }
 }

@@ -56,6 +56,8 @@ export interface SlotRequest {
   readonly nonce: string;
   /** `renew` is the truth about what runs here, to be counted whatever the limits say: after an outage, or a store that was emptied. */
   readonly reassert: boolean;
+  /** It is time to say what is kept here: also a request that asks for more keeps alive what there is. */
+  readonly renews: boolean;
   /** The store as a whole is known to be older than SETTLE_MS: an upstream it does not know is a new one. */
   readonly settled: boolean;
   /** Past this time of the store nothing is done; 0 for no such time. */
