@@ -73,6 +73,7 @@ test("installed into an empty folder with scripts ignored, `up` runs from there:
 
   const key = /Bearer (\S+?)"/.exec(up.out)?.[1] ?? assert.fail(`no key in: ${up.out}`);
   assert.match(up.out, /one-time/);
+  assert.match(up.out, /signs one browser in, once/);
   const answer = await fetch(`http://127.0.0.1:${port}/v1/chat/completions`, {
     method: "POST",
     headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
@@ -84,6 +85,12 @@ test("installed into an empty folder with scripts ignored, `up` runs from there:
   assert.match(status.text, /leader|leading/);
   const version = JSON.parse(readFileSync(join(installed, "package.json"), "utf8")).version as string;
   assert.equal(ran(program, ["--version"], { cwd: home }).text.trim(), version);
+
+  // A clone without the board's build says so in a page.
+  const board = /^yardmaster up ready .* board=(http\S+)/m.exec(up.out)?.[1] ?? assert.fail(up.out);
+  const page = await fetch(board);
+  assert.equal(page.status, packed.files.some(({ path }) => path === "dashboard/dist/index.html") ? 200 : 503, board);
+  assert.match(page.headers.get("content-type") ?? "", /^text\/html/);
 
   up.kill("SIGTERM");
   const { code, err } = await up.end();
