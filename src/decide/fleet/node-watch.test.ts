@@ -89,6 +89,18 @@ test("five of ten silent nodes are no mass silence: they are lost [40.N3b]", () 
   assert.equal(statesOf(status).filter((state) => state === "lost").length, 5);
 });
 
+test("exactly 55 of a hundred silent nodes are a mass silence, 54 are none [40.N3b 80.A14]", () => {
+  for (const [silent, braked] of [
+    [54, false],
+    [55, true],
+  ] as const) {
+    const fleet = fleetOf(100);
+    fleet.run(20_000);
+    for (const id of names(silent)) fleet.alive.delete(id);
+    assert.equal(fleet.run(unreachableAfterMs + 2_000).braked, braked, `${silent}`);
+  }
+});
+
 test("who is still silent when a mass silence ends gets the whole time again [40.N3b]", () => {
   const fleet = fleetOf(10);
   fleet.run(20_000);

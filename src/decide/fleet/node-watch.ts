@@ -23,8 +23,8 @@ export interface WatchSettings {
 
 export const WATCH_DEFAULTS: WatchSettings = { unreachableAfterMs: 10_000, lostAfterMs: 60_000, settleMs: 15_000 };
 
-/** This part of the nodes that are not lost, silent at once, speaks against the observer. */
-export const MASS_SILENCE_SHARE = 0.55;
+/** So many in a hundred of the nodes that are not lost, silent at once, speak against the observer. Whole, as 100 * 0.55 is more than 55. */
+const MASS_SILENCE_PERCENT = 55;
 /** The silence of a zone's only node tells nothing about the zone. */
 export const ZONE_NODES_MIN = 2;
 export const ZONE_LABEL = "zone";
@@ -176,7 +176,7 @@ export class NodeWatch {
       zone.silent += Number(its);
       zones.set(node.zone, zone);
     }
-    const braked = total > 0 && silent >= total * MASS_SILENCE_SHARE;
+    const braked = total > 0 && silent * 100 >= total * MASS_SILENCE_PERCENT;
     const silentZones = new Set<string>();
     for (const [name, zone] of zones)
       if (zone.total >= ZONE_NODES_MIN && zone.silent === zone.total) silentZones.add(name);

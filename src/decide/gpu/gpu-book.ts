@@ -36,7 +36,7 @@ const CARDS_MAX = 16_384;
 /** Looking for room costs a look at every card, and a larger fleet asks for it with each reading. */
 const FULL_MS = 5_000;
 /** From this part of a host's cards on, their absence is the fault of whoever tells of them, not the cards'. */
-const PARTIAL_PART = 0.55;
+const PARTIAL_PERCENT = 55;
 
 /**
  * All cards that any source has told of, and all sources. Pure state: time comes in.
@@ -124,7 +124,7 @@ export class GpuBook {
     }
     const isHidden = (host: string): boolean => {
       const of = hosts.get(host);
-      return of !== undefined && of.missing.size > 0 && of.missing.size >= of.all.size * PARTIAL_PART;
+      return of !== undefined && of.missing.size > 0 && of.missing.size * 100 >= of.all.size * PARTIAL_PERCENT;
     };
     const pages = new Map<string, string>();
     const pageOf = (host: string): string => {
