@@ -48,6 +48,8 @@ const EDITS: readonly ((signed: Signed) => object)[] = [
   (signed) => ({ ...signed, by: "another" }),
   (signed) => ({ ...signed, signature: { ...signed.signature, mac: "0".repeat(64) } }),
   (signed) => ({ ...signed, signature: "none" }),
+  () => [],
+  () => ({ tier: 1, subject: {}, at: "x", expiresAt: 1e300, signature: null }),
 ];
 
 /** The same assertions for every place that the ledger may lie in. `shared`: several gateways at once. */
@@ -240,6 +242,19 @@ function keepingSuite(fresh: () => Promise<DocsUnderTest>): void {
     assert.equal(refused.kind === "refused" && refused.lack, "already_charged");
     await ledger.close();
     await store.close();
+  });
+
+  test("approvals whose time is over are listed no more, revoked ones too, so that they don't fill the store", async () => {
+    const ledger = await aLedger(await fresh());
+    for (const subject of ["open", "revoked"]) await ledger.approve({ ...GIVEN, subject }, 0);
+    await ledger.revoke("t", "revoked");
+    await ledger.approve({ ...GIVEN, subject: "living" }, 60_000);
+    await ledger.sweep();
+    assert.deepEqual(
+      (await ledger.approvals()).map(({ subject }) => subject),
+      ["living"],
+    );
+    await ledger.close();
   });
 
   test("a gateway with another signing secret takes no approval of the others for true [80.C31]", async () => {

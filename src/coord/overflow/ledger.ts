@@ -206,7 +206,7 @@ export class Ledger {
       if (reservation.state === "reserved" && reservation.expiresAt <= now)
         await this.#step(reservation, { kind: "void", why: "it was not used in time", expired: true });
     for (const { tier, subject, state, expiresAt } of await this.approvals())
-      if (expiresAt <= now && state === "open") await this.#closeApproval(tier, subject);
+      if (expiresAt <= now && state !== "held") await this.#closeApproval(tier, subject);
   }
 
   async close(): Promise<void> {
@@ -219,7 +219,7 @@ export class Ledger {
       const { docs, now } = await this.#deps.store.load([name]);
       const doc = docs[0] ?? null;
       const known = doc === null ? null : await this.#readApproval(doc);
-      if (doc === null || known?.state !== "open" || known.expiresAt > now) return;
+      if (doc === null || known === null || known.state === "held" || known.expiresAt > now) return;
       await this.#deps.store.commit({ from: [[name, doc]], writes: [{ name, text: doc, open: false }] });
     });
   }
