@@ -211,7 +211,10 @@ function judgeApproval(
   { requester, twoPerson, ...thing }: NonNullable<ReserveAsk["approval"]>,
   now: number,
 ): Lack | null {
-  if (approval === null || approval.tier !== ask.tier || approval.subject !== ask.subject) return "no_job_approval";
+  if (approval === null) return "no_job_approval";
+  // Of what is forged nothing is believed, not even what it is for.
+  if (approval.state === "forged") return "approval_forged";
+  if (approval.tier !== ask.tier || approval.subject !== ask.subject) return "no_job_approval";
   if (approval.state === "held" || approval.state === "used") return "approval_used";
   return (
     whyNotFor(approval, thing, ask, now) ?? (twoPerson && approval.by === requester ? "approved_by_requester" : null)
