@@ -28,6 +28,11 @@ test("a stream of any format, line ending and segmentation is read as a plain re
   );
 });
 
+test("a number outside of data is nobody's, however the bytes are cut [10.X4]", () => {
+  const text = 'data: {"type":"response.created","sequence_number":0}\n\nrest of it","sequence_number":4}\n\n';
+  for (const cuts of [[], [60], [20, 70]]) assert.equal(watch(text, cuts).lastSequenceNumber, 0);
+});
+
 test("each read is told to complete an event exactly when one with data ends in it [80.A9]", () => {
   fc.assert(
     fc.property(anyStream(), ({ bytes, cuts }) => {

@@ -180,7 +180,7 @@ export function holdsData(bytes: Buffer, from: number, to: number): boolean {
   return false;
 }
 
-/** The value of the last `"sequence_number"` in [from, to). */
+/** The value of the last `"sequence_number"` in a `data` line of the whole events in [from, to). */
 export function lastNumber(bytes: Buffer, from: number, to: number): number | undefined {
   const length = NUMBER_KEY.length;
   for (let last = to - 1; last - length + 1 >= from; last--) {
@@ -191,7 +191,14 @@ export function lastNumber(bytes: Buffer, from: number, to: number): number | un
     let value = -1;
     for (; at < to && bytes[at]! >= 0x30 && bytes[at]! <= 0x39; at++)
       value = Math.max(value, 0) * 10 + bytes[at]! - 0x30;
-    if (value >= 0 && Number.isSafeInteger(value)) return value;
+    if (value >= 0 && Number.isSafeInteger(value) && isDataLine(bytes, from, last)) return value;
   }
   return undefined;
+}
+
+/** Whether the line that holds `place` is one of data: any other may hold anything, and is nobody's event. */
+function isDataLine(bytes: Buffer, from: number, place: number): boolean {
+  let start = place;
+  while (start > from && !isLineEnd(bytes[start - 1])) start -= 1;
+  return bytes.toString("latin1", start, Math.min(place, start + 5)) === "data:";
 }
