@@ -299,11 +299,30 @@ test("a control plane that says nothing is told by the age of the page, and the 
   await page.locator(".link-state", { hasText: "live" }).waitFor();
 });
 
-test("every view of the real system has no finding of axe-core, and signing out ends the session in every tab [60.W5 60.W1]", async () => {
+test("every view of the real system has no finding of axe-core [60.W5]", async () => {
   for (const place of ["fleet", "models/chat", "queues", "jobs", "overflow", "events", "usage", "try"]) {
     await goTo(page, place);
     await assertAccessible(page, place);
   }
+});
+
+test("a change of the catalog that takes models away waits under the first line until it is put in force there, and a node is removed with its credential [60.W2]", async () => {
+  await goTo(page, "models");
+  await world.writeCatalog(["vast"]);
+  assert.match(await confirm(page, "catalogConfirm", page.locator(".sentence")), /held change[\s\S]*chat[\s\S]*Done/);
+  await eventually(
+    "the new catalog",
+    () => page.locator(".of-models .row", { hasText: "broken" }).count(),
+    (count) => count === 0,
+  );
+  await goTo(page, "fleet");
+  await page.getByRole("link", { name: "node-a" }).click();
+  assert.match(await confirm(page, "nodeRemove"), /Remove node node-a\?[\s\S]*Its credential ends[\s\S]*Done/);
+  await page.getByText("No node has enrolled yet").waitFor();
+  await assertAccessible(page, "a fleet without a node");
+});
+
+test("signing out ends the session in every tab [60.W1]", async () => {
   const tab = await page.context().newPage();
   await tab.goto(world.url);
   await tab.locator(".shell").waitFor();

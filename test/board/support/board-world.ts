@@ -61,7 +61,7 @@ export class BoardWorld implements AsyncDisposable {
     const smi = fakeNvidiaSmi(folder.path, {
       gpus: [aGpu(0), aGpu(1), aGpu(2, { cells: { "utilization.gpu": "[N/A]" } }), aGpu(3)],
     });
-    await writeFile(join(folder.path, "catalog.yaml"), stringify(catalog()));
+    await writeFile(join(folder.path, "catalog.yaml"), stringify({ models: MODELS }));
     await writeFile(
       folder.config,
       configOf(folder.path, { smi, engine: engine.url, hostile: hostile.url, pages, cloud }),
@@ -95,6 +95,12 @@ export class BoardWorld implements AsyncDisposable {
     return new URL(this.url).origin;
   }
 
+  /** Over the watched file, with these models alone. */
+  writeCatalog(names: readonly (typeof MODELS)[number]["name"][]): Promise<void> {
+    const models = MODELS.filter(({ name }) => names.includes(name));
+    return writeFile(join(this.folder.path, "catalog.yaml"), stringify({ models }));
+  }
+
   /** A browser of its own, signed in with a key. */
   async signIn(
     role: "operator" | "approver" | "admin",
@@ -121,22 +127,20 @@ export class BoardWorld implements AsyncDisposable {
 
 const GPU = { class: ["h200"], count: 1, memory_gb: 20 };
 
-const catalog = (): unknown => ({
-  models: [
-    { name: "chat", replicas: { min: 1, max: 2 }, slots_per_replica: 4, profiles: [{ engine: "sim", gpu: GPU }] },
-    { name: "vast", profiles: [{ engine: "sim", gpu: { class: ["b200"], count: 8, memory_gb: 170 } }] },
-    {
-      name: "broken",
-      profiles: [
-        {
-          engine: "command",
-          command: ["/bin/false"],
-          cpu: { cores: 0.01, memory_gb: 0.001 },
-        },
-      ],
-    },
-  ],
-});
+const MODELS = [
+  { name: "chat", replicas: { min: 1, max: 2 }, slots_per_replica: 4, profiles: [{ engine: "sim", gpu: GPU }] },
+  { name: "vast", profiles: [{ engine: "sim", gpu: { class: ["b200"], count: 8, memory_gb: 170 } }] },
+  {
+    name: "broken",
+    profiles: [
+      {
+        engine: "command",
+        command: ["/bin/false"],
+        cpu: { cores: 0.01, memory_gb: 0.001 },
+      },
+    ],
+  },
+] as const;
 
 interface Places {
   readonly smi: FakeNvidiaSmi;
