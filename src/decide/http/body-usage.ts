@@ -12,7 +12,7 @@ export interface BodyFacts {
   readonly usage: TokenUsage;
   /** The body is JSON with an object or array outermost. Larger ones are judged by their first and last byte alone. */
   readonly looksComplete: boolean;
-  /** An object whose `error` says something: some engines send one with status 200. */
+  /** An object whose `error` says something, or a choice that the engine gave up: some send these with status 200. */
   readonly isError: boolean;
   /** The HTTP status that its code or type stands for; undefined where it names none. */
   readonly errorStatus: number | undefined;
@@ -22,6 +22,7 @@ const PARSED_BYTES_MAX = 65_536;
 export const HEAD_BYTES = 4_096;
 export const TAIL_BYTES = 65_536;
 const NO_ERROR = { isError: false, errorStatus: undefined };
+const GIVEN_UP: ReadonlySet<unknown> = new Set(["abort", "error"]);
 const USAGE_KEY = '"usage"';
 
 /**
@@ -33,13 +34,19 @@ export function readBodyUsage(body: Buffer): BodyFacts {
   // Byte for character: no text of it is looked at but ASCII names, and decoding the rest would cost as much as parsing.
   const value = parse(body.toString("latin1"));
   if (!isJsonObject(value)) return { ...NO_ERROR, usage: UNKNOWN_USAGE, looksComplete: Array.isArray(value) };
-  const error = saysError(value) ? { isError: true, errorStatus: statusOfErrorEvent(value) } : NO_ERROR;
+  const error = saysError(value) || gaveUp(value) ? { isError: true, errorStatus: statusOfErrorEvent(value) } : NO_ERROR;
   return { ...error, usage: readAnswerUsage(value) ?? UNKNOWN_USAGE, looksComplete: true };
 }
 
 function saysError(value: JsonObject): boolean {
   const error = value["error"];
   return (isJsonObject(error) && Object.keys(error).length > 0) || (typeof error === "string" && error !== "");
+}
+
+/** As in a stream (`streamSucceeded`): what there is of such a choice is no whole answer. */
+function gaveUp({ choices }: JsonObject): boolean {
+  if (!Array.isArray(choices)) return false;
+  return choices.some((choice) => isJsonObject(choice) && GIVEN_UP.has(choice["finish_reason"]));
 }
 
 function readLarge(body: Buffer): BodyFacts {
