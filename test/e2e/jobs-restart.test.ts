@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { mkdir, rename, rmdir } from "node:fs/promises";
+import { join } from "node:path";
 import { after, before, beforeEach, test } from "node:test";
 import { Redis } from "ioredis";
 import { systemClock } from "../../src/kernel/clock.ts";
@@ -6,7 +8,7 @@ import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { OwnRedis } from "../../src/testing/servers/redis-server.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { anEngine } from "./support/an-engine.ts";
-import { errorCodeOf } from "./support/calls.ts";
+import { call, errorCodeOf } from "./support/calls.ts";
 import { aChat, aDataDir, accepted, ask, ended, jobOf, submit } from "./support/jobs.ts";
 import { entriesOf } from "./support/ledger-check.ts";
 import { shareFile } from "./support/shared-world.ts";
@@ -227,6 +229,35 @@ test("ids of an emptied store are 410 STORE_LOST and never a silent 404; the los
     assert.deepEqual([never.status, errorCodeOf(never.text)], [404, "JOB_UNKNOWN"]);
   } finally {
     await gateway.stop();
+  }
+});
+
+test("a gateway that can't open its store of jobs serves calls, says 503 for jobs, and goes on with them when it can [20.J4 80.I8]", async () => {
+  await using dir = await aDataDir();
+  const local = { data_dir: dir.path };
+  const first = await start(local);
+  const job = await accepted(first, { body: aChat() });
+  await ended(first, job.id);
+  await first.gateway.stop(NEVER);
+  const file = join(dir.path, "jobs.db");
+  await rename(file, `${file}.away`);
+  await mkdir(file);
+  const second = await start(local);
+  try {
+    assert.equal((await call(second, { body: aChat() })).status, 200);
+    const away = await ask(second, `/${job.id}`);
+    assert.deepEqual([away.status, errorCodeOf(away.text)], [503, "JOB_STORE_UNAVAILABLE"]);
+    await rmdir(file);
+    await rename(`${file}.away`, file);
+    await eventually(
+      "the gateway to open it by itself",
+      () => second.logLines.some((line) => line.includes("jobs.store") && line.includes("back")),
+      (is) => is,
+      8_000,
+    );
+    assert.equal((await jobOf(second, job.id)).state, "completed");
+  } finally {
+    await second.stop();
   }
 });
 

@@ -92,7 +92,8 @@ test("a body that is no JSON of the right form is told", () => {
 
 test("a choice that the engine gave up is no answer, as in a stream; one that is finished is [FC-STREAM-03]", () => {
   const ends = (...reasons: readonly unknown[]): boolean =>
-    readBodyUsage(Buffer.from(JSON.stringify({ choices: reasons.map((finish_reason) => ({ finish_reason })) }))).isError;
+    readBodyUsage(Buffer.from(JSON.stringify({ choices: reasons.map((finish_reason) => ({ finish_reason })) })))
+      .isError;
   for (const reason of ["abort", "error"]) assert.ok(ends(reason) && ends("stop", reason), reason);
   for (const reason of ["stop", "length", "tool_calls", null, undefined, 1]) assert.ok(!ends(reason), String(reason));
   assert.ok(!readBodyUsage(Buffer.from('{"choices":[null,"abort",{}]}')).isError);

@@ -34,7 +34,8 @@ export function readBodyUsage(body: Buffer): BodyFacts {
   // Byte for character: no text of it is looked at but ASCII names, and decoding the rest would cost as much as parsing.
   const value = parse(body.toString("latin1"));
   if (!isJsonObject(value)) return { ...NO_ERROR, usage: UNKNOWN_USAGE, looksComplete: Array.isArray(value) };
-  const error = saysError(value) || gaveUp(value) ? { isError: true, errorStatus: statusOfErrorEvent(value) } : NO_ERROR;
+  const error =
+    saysError(value) || gaveUp(value) ? { isError: true, errorStatus: statusOfErrorEvent(value) } : NO_ERROR;
   return { ...error, usage: readAnswerUsage(value) ?? UNKNOWN_USAGE, looksComplete: true };
 }
 

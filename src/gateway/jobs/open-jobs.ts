@@ -4,8 +4,8 @@ import type { AuditEvent } from "../../contract/audit-event.ts";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import { isOpen, type JobRecord } from "../../contract/job.ts";
 import type { JobStore } from "../../coord/jobs/job-store.ts";
-import { ERRORS } from "../../kernel/errors.ts";
-import type { Clock } from "../../kernel/clock.ts";
+import { ERRORS, YardmasterError } from "../../kernel/errors.ts";
+import type { Clock, Timer } from "../../kernel/clock.ts";
 import type { Resolve } from "../../kernel/judged-lookup.ts";
 import { silentLogger, type Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
@@ -65,6 +65,7 @@ const sumOf = (counts: Readonly<Record<string, number>>): number =>
   Object.values(counts).reduce((sum, count) => sum + count, 0);
 
 const REPLICAS_MS = 500;
+const REOPEN_MS = 2_000;
 const HAND_BACK_MS_MAX = 5_000;
 
 /**
@@ -80,11 +81,15 @@ export class Jobs {
   #store: JobStore | null = null;
   #opening: Promise<JobStore> | null = null;
   #manager: JobManager | null = null;
+  /** There may be jobs in a store that is not open. */
+  #owed = false;
+  #retry: Timer | undefined;
   #stopped = false;
 
   static async open(ports: JobsPorts): Promise<Jobs> {
     const jobs = new Jobs(ports);
-    if (ports.link !== null || existsSync(jobs.#path)) await jobs.#open();
+    jobs.#owed = ports.link !== null || existsSync(jobs.#path);
+    if (jobs.#owed) await jobs.#open().catch((error: unknown) => jobs.#openLater(error));
     await jobs.batches.begin();
     return jobs;
   }
@@ -94,7 +99,7 @@ export class Jobs {
     this.#known = new KnownStores(ports.config().dataDir);
     this.service = new JobDesk({
       clock: ports.clock,
-      store: async (forSubmit) => this.#store ?? (forSubmit && !this.#stopped ? this.#open() : null),
+      store: async (forSubmit) => this.#store ?? ((forSubmit || this.#owed) && !this.#stopped ? this.#open() : null),
       known: this.#known,
       settings: () => ports.config().jobs,
       draining: ports.draining,
@@ -150,6 +155,7 @@ export class Jobs {
   /** Hands back what runs; the service refuses from then on. */
   async stop(hurry: AbortSignal): Promise<void> {
     this.#stopped = true;
+    this.#retry?.cancel();
     const given = new AbortController();
     const limit = this.#ports.clock.after(HAND_BACK_MS_MAX, () => given.abort());
     // A store that is away does not hold up the stop: the claims run out by themselves.
@@ -182,6 +188,21 @@ export class Jobs {
       },
     );
     return this.#opening;
+  }
+
+  /** A full disk, say, keeps nobody from calls that need no job. Jobs are answered JOB_STORE_UNAVAILABLE until the store opens. */
+  #openLater(error: unknown): void {
+    if (!(error instanceof YardmasterError) || error.code !== "JOB_STORE_UNAVAILABLE") throw error;
+    const { clock, log } = this.#ports;
+    log.warn("jobs.store", { state: "away", message: error.message });
+    const again = (): void => {
+      if (this.#store !== null || this.#stopped) return;
+      this.#open().then(
+        () => log.info("jobs.store", { state: "back" }),
+        () => (this.#retry = clock.after(REOPEN_MS, again)),
+      );
+    };
+    this.#retry = clock.after(REOPEN_MS, again);
   }
 
   async #openStore(): Promise<JobStore> {
