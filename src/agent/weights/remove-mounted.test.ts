@@ -14,13 +14,8 @@ const identity = async (path: string): Promise<{ dev: string; ino: string; mtime
   return { dev: String(seen.dev), ino: String(seen.ino), mtimeNs: String(seen.mtimeNs) };
 };
 
-/** Undefined where this user may mount nothing. */
-function bind(from: string, over: string): Disposable | undefined {
-  try {
-    execFileSync("mount", ["--bind", from, over], { stdio: "ignore" });
-  } catch {
-    return undefined;
-  }
+function bind(from: string, over: string): Disposable {
+  execFileSync("mount", ["--bind", from, over], { stdio: "ignore" });
   return { [Symbol.dispose]: () => void execFileSync("umount", [over], { stdio: "ignore" }) };
 }
 
@@ -58,20 +53,17 @@ for (const [what, place, freed] of [
   ["a folder inside it", "sub", 4],
   ["one of its files", "sub/b.gguf", 4],
 ] as const)
-  test(`a user's files that are mounted over ${what} stay, and what is beside them is removed [80.A16 40.W3]`, async (t) => {
+  test(`a user's files that are mounted over ${what} stay, and what is beside them is removed [80.A16 40.W3]`, async () => {
     const { root, cache, user, record } = await someWeights();
     try {
-      const mounted = bind(join(user, place), join(cache, NAME, place));
-      if (mounted === undefined) return t.skip("this user may mount nothing");
       {
-        using _mounted = mounted;
+        using _mounted = bind(join(user, place), join(cache, NAME, place));
         const removal = await removeOwned(cache, NAME, record);
         assert.equal(removal.freedBytes, freed, JSON.stringify(removal.kept));
         assert.ok(removal.kept.length > 0);
         assert.equal(readFileSync(join(cache, NAME, place === "" ? "sub/b.gguf" : "sub/b.gguf"), "utf8"), "mine");
       }
       for (const path of ["a.gguf", "sub/b.gguf"]) assert.equal(readFileSync(join(user, path), "utf8"), "mine");
-      return undefined;
     } finally {
       await rm(root, { recursive: true });
     }
