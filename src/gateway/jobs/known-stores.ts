@@ -22,21 +22,32 @@ export type MissingJob = "unknown" | "lost" | "elsewhere";
 export class KnownStores {
   readonly #dataDir: string;
   #stores: readonly KnownStore[];
+  #unsaved = false;
 
   constructor(dataDir: string) {
     this.#dataDir = dataDir;
     this.#stores = read(join(dataDir, FILE));
   }
 
-  /** Throws where the data folder can't be written. */
+  /** Known from then on. While the data folder can't be written, by this process alone: a job that was accepted stays accepted. */
   note(store: Pick<JobStore, "epoch" | "kind">): void {
     const { epoch, kind } = store;
-    if (epoch === undefined || this.#stores.some((known) => known.epoch === epoch)) return;
-    this.#stores = [...this.#stores, { epoch, kind }].slice(-STORES_MAX);
-    mkdirSync(this.#dataDir, { recursive: true, mode: 0o700 });
+    if (epoch === undefined) return;
+    const isNew = !this.#stores.some((known) => known.epoch === epoch);
+    if (isNew) this.#stores = [...this.#stores, { epoch, kind }].slice(-STORES_MAX);
+    if (isNew || this.#unsaved) this.#unsaved = !this.#save();
+  }
+
+  #save(): boolean {
     const path = join(this.#dataDir, FILE);
-    writeFileSync(`${path}.new`, `${JSON.stringify({ stores: this.#stores })}\n`, { mode: 0o600 });
-    renameSync(`${path}.new`, path);
+    try {
+      mkdirSync(this.#dataDir, { recursive: true, mode: 0o700 });
+      writeFileSync(`${path}.new`, `${JSON.stringify({ stores: this.#stores })}\n`, { mode: 0o600 });
+      renameSync(`${path}.new`, path);
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   /** Why the store in use does not have it. */
