@@ -1,5 +1,6 @@
 // `npm run bench -- --only reconcile` measures the control plane's pass alone and needs nothing else. Otherwise:
 // `npm run bench -- --only fleet` measures 500 connected agents, and needs nothing else either.
+// `npm run bench -- --only admission` measures decisions of admission, people's calls under batch load and growth, and needs nothing else.
 // `npm run bench -- --only affinity` measures what prefix affinity brings on four simulated engines, and needs nothing else either.
 // `npm run bench -- --only coordination` measures what sharing through Redis costs, and needs redis-server alone.
 // Measures the whole product, everything on, beside other proxies: `npm run bench -- --yardstick DIR [--peers DIR] [--repeats N] [--write]`.
@@ -35,6 +36,7 @@ const ALONE = {
   fleet: "fleet.ts",
   board: "board.ts",
   affinity: "affinity.ts",
+  admission: "admission.ts",
   coordination: "coordination.ts",
 };
 for (const [name, file] of Object.entries(ALONE)) {
