@@ -130,6 +130,19 @@ test("a tier that takes a paid chat and stays mute ends it within its one time, 
   );
 });
 
+test("a paid chat is sent once, also where a connection that had served before breaks with it [50.V7 80.O2 80.O5]", async () => {
+  for (const stream of [false, true])
+    await withTier(PAID, async (gateway) => {
+      assert.equal((await call(gateway, { body: chat({}, { stream }) })).status, 200);
+      there.resetLedger();
+      const answer = await call(gateway, { body: chat({ cutBeforeHead: true, cut: "rst" }, { stream }) });
+      assert.deepEqual([answer.status, answer.headers["x-yardmaster-upstream"]], [502, "site"]);
+      await settledSpend(gateway, 1);
+      assert.equal(there.ledger().entries.length, 1);
+      there.resetLedger();
+    });
+});
+
 test("a tier that costs nothing and stays mute is left, and the client's own time counts for both places together [50.V7]", async () => {
   await withTier(
     { timeouts: { submit_s: 0.4 } },

@@ -23,7 +23,10 @@ export interface RetryView {
   readonly cause: RetryCause;
   /** Asking twice does no harm: the inference calls, and safe methods. */
   readonly idempotent: boolean;
-  /** An attempt of a job: whoever counts its attempts counts what it can do to engines, so each starts one engine at most. */
+  /**
+   * An attempt of a job, whoever counts which counts what it can do to engines, or a call that costs money each time it is sent: it
+   * starts one engine at most.
+   */
   readonly startsOnce: boolean;
   /** Tries after the first that this request has had, without those that no engine heard of. */
   readonly retries: number;

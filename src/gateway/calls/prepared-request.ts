@@ -24,7 +24,9 @@ export interface PreparedRequest {
   readonly rewriteAnswer: ((body: Buffer) => Buffer | null) | null;
   /** Asking twice does no harm: the inference calls, and safe methods. */
   readonly idempotent: boolean;
-  /** Of a job, which makes its tries itself: see `RetryView`. It takes a fresh connection, since one that broke ends it. */
+  /**
+   * Of a job, which makes its tries itself, or paid for each time: see `RetryView`. It takes a fresh connection, since one that broke ends it.
+   */
   readonly startsOnce: boolean;
   /** The answer may be given to others, who need not know any encoding. */
   readonly plainAnswer: boolean;

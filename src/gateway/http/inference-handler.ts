@@ -324,7 +324,7 @@ export class InferenceHandler {
       scan: scanned.kind === "json" && !translated ? scanned.scan : null,
       rewriteAnswer: translated ? rerank.rewriteAnswer : null,
       idempotent: upstream.settings.kind !== "http" || SAFE_METHODS.has(context.req.method),
-      startsOnce: context.jobSite !== undefined,
+      startsOnce: context.jobSite !== undefined || route?.isPaid === true,
       plainAnswer: onEnded !== null,
       deadline: arriving.deadline,
       goOn: null,

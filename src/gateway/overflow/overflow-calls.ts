@@ -42,6 +42,8 @@ export const CALL_PREFIX = "call_";
 export interface CallRoute {
   readonly upstream: Upstream;
   readonly audit: AuditSink;
+  /** Each time that it is sent may be charged, so it is sent once, whatever broke. */
+  readonly isPaid: boolean;
   /** The call is not made after all. */
   cancel(why: string): void;
   /** It failed before its client saw anything. True: its own upstream may be asked now, and this call is settled. */
@@ -193,6 +195,7 @@ interface PaidCallParts {
 class PaidCall implements CallRoute {
   readonly upstream: Upstream;
   readonly audit: AuditSink;
+  readonly isPaid: boolean;
   readonly #parts: PaidCallParts;
   #over = false;
 
@@ -200,6 +203,7 @@ class PaidCall implements CallRoute {
     const { audit, tier } = parts;
     this.#parts = parts;
     this.upstream = upstream;
+    this.isPaid = tier.provider.price !== null;
     this.audit = {
       record: (event) => {
         audit.record({ ...event, overflow: tier.id });
