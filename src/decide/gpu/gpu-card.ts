@@ -25,9 +25,12 @@ export type GpuVerdict =
 export const isSevere = (fault: GpuFault): boolean => fault.kind !== "temperature";
 
 /** Readings in a row in which a card is missing beside others: one may be the exporter's slip. */
-export const GONE_AFTER_LOOKS = 2;
-/** A page that has not changed for this long was read anew all the same: twice the time between two readings of an exporter (30 s). */
-const READ_ANEW_MS = 60_000;
+export const GONE_AFTER_READINGS = 2;
+/**
+ * An exporter reads its cards every 30 s and is asked every 15 s, so that one reading is on two pages. A third page is another reading, even
+ * where nothing on it has changed.
+ */
+export const GONE_AFTER_PAGES = 3;
 /** A card that has power moves its energy counter with each of the exporter's readings (every 30 s). */
 const FROZEN_MS = 120_000;
 /** Of the ring of utilisations; what can be configured is not above it. */
@@ -74,8 +77,10 @@ export class GpuCard {
   #remapKnown = false;
   #still: { readonly readings: string; readonly since: MonoMs } | null = null;
   #frozen = false;
-  #misses = 0;
-  #missing: { readonly page: string; readonly since: MonoMs } | null = null;
+  /** Pages in a row without it, and different ones among them. */
+  #missedPages = 0;
+  #missedReadings = 0;
+  #missedPage: string | null = null;
 
   /** A card at its first look. A page with times of its own has shown only one of them yet, so its sample does not count. */
   constructor(source: string, sample: GpuSample, now: MonoMs, policy: GpuPolicy) {
@@ -92,8 +97,9 @@ export class GpuCard {
     const before = this.sample;
     this.source = source;
     this.seenAt = now;
-    this.#misses = 0;
-    this.#missing = null;
+    this.#missedPages = 0;
+    this.#missedReadings = 0;
+    this.#missedPage = null;
     this.sample = sample;
     this.#noteFields(sample);
     this.#frozen = this.#repeats(before, sample, now);
@@ -104,20 +110,19 @@ export class GpuCard {
 
   /** Its source told of other cards, and not of this one. `page`: what it told of them; an exporter gives one reading out several times. */
   miss(now: MonoMs, page: string): void {
-    if (this.#missing?.page !== page || now - this.#missing.since >= READ_ANEW_MS) {
-      this.#misses += 1;
-      this.#missing = { page, since: now };
-    }
+    this.#missedPages += 1;
+    if (this.#missedPage !== page) this.#missedReadings += 1;
+    this.#missedPage = page;
     if (this.isGone) this.#judge("gone", GONE, now, 0);
   }
 
   /** It was missing when its source told last. */
   get isMissed(): boolean {
-    return this.#misses > 0;
+    return this.#missedPages > 0;
   }
 
   get isGone(): boolean {
-    return this.#misses >= GONE_AFTER_LOOKS;
+    return this.#missedReadings >= GONE_AFTER_READINGS || this.#missedPages >= GONE_AFTER_PAGES;
   }
 
   /** The operator's word that the card is good: what stands in its gauges now is old. */
