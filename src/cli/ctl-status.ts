@@ -88,7 +88,7 @@ function formatStatus(body: StatusView, shape: TableShape): string {
     ),
     hidden > 0 ? `and ${hidden} more\n` : "",
     body.use_unknown > 0
-      ? `\nof ${body.use_unknown} models with ready replicas it is not known when they were last asked for\n`
+      ? `\nof ${body.use_unknown === 1 ? "1 model" : `${body.use_unknown} models`} with ready replicas it is not known when ${body.use_unknown === 1 ? "it was" : "they were"} last asked for\n`
       : "",
   ].join("");
 }

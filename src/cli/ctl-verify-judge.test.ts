@@ -55,6 +55,11 @@ const wrong: readonly (readonly [what: string, change: Partial<BacklogFacts>, sa
     { batchEnds: [...GOOD.batchEnds.slice(1), { status: 503, code: "QUEUE_TIMEOUT" }] },
     /1 batch calls failed \(503 QUEUE_TIMEOUT\)/,
   ],
+  [
+    "a key that may not send batch work",
+    { samples: [], batchEnds: [{ status: 403, code: "CLASS_FORBIDDEN" }] },
+    /^1 batch calls failed \(403 CLASS_FORBIDDEN\): the key needs `--classes interactive,batch` —/,
+  ],
   ["an interactive call that failed", { people: [{ status: 429, queuedMs: 0, ms: 5 }] }, /interactive call failed/],
   ["an interactive call that waited", { people: [{ status: 200, queuedMs: 3, ms: 1_000 }] }, /waited behind batch/],
   ["a queue time that nobody told", { people: [{ status: 200, queuedMs: undefined, ms: 1_000 }] }, /no queue time/],

@@ -33,6 +33,14 @@ export interface BacklogFacts {
 const SLOWER_TIMES_MAX = 3;
 const SLOWER_MS_MAX = 500;
 
+/** Of a key that may not send batch work, which no longer call would help. */
+const FORBIDDEN = "CLASS_FORBIDDEN";
+
+function batchFailed(count: number, { status, code }: BacklogFacts["batchEnds"][number]): string {
+  const hint = code === FORBIDDEN ? ": the key needs `--classes interactive,batch`" : "";
+  return `${count} batch calls failed (${`${status} ${code}`.trim()})${hint}`;
+}
+
 export function judgeBacklog(facts: BacklogFacts): StepOutcome {
   const { batchMax, offered, samples, people, aloneMs } = facts;
   const most = Math.max(0, ...samples.map((sample) => sample.batchInUse));
@@ -46,8 +54,10 @@ export function judgeBacklog(facts: BacklogFacts): StepOutcome {
     `${people.length} interactive calls: waited ${waited} ms, slowest ${Math.round(slowest)} ms (alone ${Math.round(aloneMs)} ms)`;
   const wrong = [
     ...(most > batchMax ? ["batch held more than batch_max"] : []),
-    ...(full === undefined ? ["the backlog was not seen standing: longer calls may help (--tokens)"] : []),
-    ...(first === undefined ? [] : [`${bad.length} batch calls failed (${`${first.status} ${first.code}`.trim()})`]),
+    ...(full === undefined && first?.code !== FORBIDDEN
+      ? ["the backlog was not seen standing: longer calls may help (--tokens)"]
+      : []),
+    ...(first === undefined ? [] : [batchFailed(bad.length, first)]),
     ...(people.some((call) => call.status !== 200) ? ["an interactive call failed"] : []),
     ...(people.some((call) => call.queuedMs === undefined) ? ["no queue time was told"] : []),
     ...(waited > facts.waitMsMax ? ["an interactive call waited behind batch"] : []),

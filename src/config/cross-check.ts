@@ -65,7 +65,8 @@ function checkUpstreamsPresent(raw: unknown, overrides: ConfigOverrides): Findin
         "write `upstreams: []` if that is meant",
       ),
     ];
-  const follows = overrides.standIn === true || valueAt(raw, ["gateway", "control"]) !== undefined;
+  const catalog = overrides.standIn === undefined && valueAt(raw, ["control", "catalog"]) !== undefined;
+  const follows = overrides.standIn === true || catalog || valueAt(raw, ["gateway", "control"]) !== undefined;
   const nothing = Array.isArray(raw.upstreams) && raw.upstreams.length === 0 && !follows;
   return nothing ? [warning(["upstreams"], "is empty: every request will be answered 404")] : [];
 }

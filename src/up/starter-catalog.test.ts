@@ -4,9 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { parseCatalogText } from "../config/load-catalog.ts";
+import type { CatalogFile } from "../contract/catalog-schema.ts";
 import { placeStarterCatalog, type RealModel } from "./starter-catalog.ts";
 
-const REAL: RealModel = { name: "smol", file: "/models/smol.gguf", slots: 2, contextTokens: 4_096, threads: 2 };
+const REAL: RealModel = { name: "smol", file: "/models/smol.gguf", slots: 2, contextTokens: 4_096 };
 
 async function inFolder(run: (path: string) => Promise<void>): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), "yardmaster-starter-"));
@@ -19,10 +20,15 @@ async function inFolder(run: (path: string) => Promise<void>): Promise<void> {
 
 /** The names and engines of a catalog that is valid without a word of warning. */
 async function modelsIn(path: string): Promise<string[]> {
+  const { models } = await catalogIn(path);
+  return models.map(({ name, profiles }) => `${name} on ${profiles[0]?.engine}`);
+}
+
+async function catalogIn(path: string): Promise<CatalogFile> {
   const loaded = parseCatalogText(await readFile(path, "utf8"), path);
   assert.ok(loaded.kind === "valid", JSON.stringify(loaded));
   assert.deepEqual(loaded.warnings, []);
-  return loaded.data.models.map(({ name, profiles }) => `${name} on ${profiles[0]?.engine}`);
+  return loaded.data;
 }
 
 test("a first catalog is valid, holds a simulated model or the real one that was set up, and is its owner's alone", async () => {
@@ -49,6 +55,17 @@ test("a real model goes beside the simulated one into a first catalog that nobod
     await writeFile(path, "models: []\n");
     assert.equal(await placeStarterCatalog(path, REAL), false);
     assert.equal(await readFile(path, "utf8"), "models: []\n");
+  });
+});
+
+test("a simulated model and a real one of a first catalog fit together on a machine of one core", async () => {
+  await inFolder(async (path) => {
+    await placeStarterCatalog(path, null);
+    await placeStarterCatalog(path, REAL);
+    const { models } = await catalogIn(path);
+    const cores = models.flatMap(({ profiles }) => profiles.map(({ cpu }) => cpu?.cores ?? 0));
+    assert.equal(cores.length, 2);
+    assert.ok(cores.reduce((all, one) => all + one, 0) <= 1, cores.join(" + "));
   });
 });
 

@@ -10,11 +10,11 @@ export interface RealModel {
   readonly slots: number;
   /** In tokens, shared by the slots. */
   readonly contextTokens: number;
-  readonly threads: number;
 }
 
-const HEAD = `# Models, and how to run them. Every key with its meaning: docs/reference/catalog.md. A change takes effect at once; one that would
-# end the last replica of a model waits until \`yardmaster ctl catalog confirm TOKEN\`; \`yardmaster ctl status\` shows the token.
+const HEAD = `# Models, and how to run them. Every key with its meaning: docs/reference/catalog.md. A change takes effect at once, but
+# replicas that run keep their old profile until \`yardmaster ctl rollout --outdated\`. A change that would end the last replica of a
+# model waits until \`yardmaster ctl catalog confirm TOKEN\`; \`yardmaster ctl status\` shows the token.
 
 models:
 `;
@@ -42,7 +42,10 @@ const EXAMPLE = `
 
 const SIMULATED_ALONE = HEAD + SIMULATED + EXAMPLE;
 
-const realEntry = ({ name, file, slots, contextTokens, threads }: RealModel): string =>
+/** So little that both models fit on a machine of one core; the engine may use more while nobody else does. */
+const REAL_CPU = { cores: 0.5, memory_gb: 0.5 };
+
+const realEntry = ({ name, file, slots, contextTokens }: RealModel): string =>
   stringify([
     {
       name,
@@ -51,7 +54,7 @@ const realEntry = ({ name, file, slots, contextTokens, threads }: RealModel): st
         {
           engine: "llama.cpp",
           source: `file://${file}`,
-          cpu: { cores: threads, memory_gb: 0.5 },
+          cpu: REAL_CPU,
           args: { "ctx-size": contextTokens },
         },
       ],

@@ -30,7 +30,7 @@ import { placeStarterCatalog, type RealModel } from "./starter-catalog.ts";
 import { writeStarterFile, type StarterPrograms } from "./starter-file.ts";
 import { renderWelcome } from "./welcome.ts";
 
-const REAL = { name: "smollm2-135m", slots: 2, contextTokens: 4_096, threads: 2 } as const;
+const REAL = { name: "smollm2-135m", slots: 2, contextTokens: 4_096 } as const;
 const CATALOG = "catalog.yaml";
 /** Catalog and node are known in a moment; a start does not hang on them. */
 const CATALOG_MS_MAX = 3_000;
@@ -233,7 +233,7 @@ class Up {
     const { real } = this.#options;
     const found = this.#found;
     const named = config.upstreams.map(({ id, endpoints }) => `${id} (${endpoints.length} endpoints)`);
-    if (real !== null) return `a real engine is started: llama.cpp, serving ${real.model.name}`;
+    if (real !== null) return `a real engine is being started: llama.cpp, serving ${real.model.name}`;
     if (found !== null)
       return `a real engine was found: ${found.engine} at ${found.url}, serving ${found.models.join(", ")}`;
     if (this.#standIn !== null)

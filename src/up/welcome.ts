@@ -26,7 +26,7 @@ export function renderWelcome({ gateway, control, board, engine, model, key, con
     catalog === null
       ? ""
       : `  catalog   ${catalog.path}${writtenNow(catalog.fresh)}
-            Edit it, and models are started, changed and stopped at once.
+            Edit it: models are started and stopped at once, changed ones by \`bin/yardmaster ctl rollout --outdated\`.
 `;
   return `
   gateway   http://${gateway}/v1 (OpenAI-compatible), in this process
@@ -35,7 +35,7 @@ export function renderWelcome({ gateway, control, board, engine, model, key, con
             (signs one browser in, once, within 15 minutes; \`bin/yardmaster ctl board\` makes another link)
   engine    ${engine}
   key       ${key.reveal()}
-            (one-time: it ends with this process; \`bin/yardmaster key new --id NAME\` makes a lasting one)
+            (one-time: it ends with this process; \`bin/yardmaster ctl key new --id NAME\` makes a lasting one)
   config    ${config.path}${writtenNow(config.fresh)}
             To add an engine that you run yourself, edit \`upstreams\` there; a valid change is taken over at once.
 ${catalogLines}  try it

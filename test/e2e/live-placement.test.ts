@@ -76,6 +76,7 @@ test("a cordoned node takes nothing and keeps what it has; why is told with the 
   assert.match(await ctlDone(world, "leader"), /leading/);
   for (const kind of ["nodeReady", "replicaPlaced", "replicaReady", "nodeCordoned", "modelUnplaced"])
     assert.match(await ctlDone(world, "events", "--kind", kind), new RegExp(kind));
+  assert.match(await ctlDone(world, "events", "--kind", "replicaPlaced"), /on node-a$/m);
   assert.match(await ctlDone(world, "gateways"), /^GATEWAY +VERSION/);
 });
 

@@ -109,8 +109,8 @@ export function addReplica(
     ...(waits ? { waitsFor, reason: `waits for the room of ${waitsFor.join(", ")}` } : {}),
   };
   draft.writeReplica(doc);
-  const nodeIds = doc.shards.map((shard) => shard.nodeId).join(", ");
-  draft.event("replicaPlaced", aboutReplica(doc), `on ${nodeIds}`);
+  const nodes = doc.shards.map(({ nodeId }) => draft.snapshot.docs.nodes.get(nodeId)?.name ?? nodeId);
+  draft.event("replicaPlaced", aboutReplica(doc), `on ${nodes.join(", ")}`);
   if (profile.allowPickle === true)
     draft.event("pickleAllowed", aboutReplica(doc), `${PICKLE_RUNS_CODE}, and ${doc.model} has \`allow_pickle\``);
   if (waits) return doc;
