@@ -7,7 +7,7 @@ import { startCall } from "../e2e/support/calls.ts";
 import { OUTSIDE_KEY } from "../e2e/support/overflow-world.ts";
 import { OPERATOR_KEY, reach } from "../e2e/support/program.ts";
 import { BoardWorld, confirm, goTo, HOSTILE_MODEL, HOSTILE_TEXT } from "./support/board-world.ts";
-import { assertAccessible } from "./support/look.ts";
+import { assertAccessible, assertFits } from "./support/look.ts";
 
 // The board as a person meets it: a real browser on a real `up`, with simulated engines and cards.
 
@@ -267,6 +267,20 @@ test("a model is tried: its answer streams in, with queue time, first byte and s
     (count) => count === 1,
     START_MS,
   );
+});
+
+test("on a phone usage shows whom it is of in one line each and every figure with its name, and events say of what they are [60.W5]", async () => {
+  const { width, height } = page.viewportSize() ?? { width: 1_280, height: 800 };
+  await page.setViewportSize({ width: 360, height: 740 });
+  const row = page.locator(".usage tbody tr", { hasText: "local-operator" }).first();
+  const [name, figure] = [row.locator("td").first(), row.locator("td.num").first()];
+  assert.ok(((await name.boundingBox())?.height ?? 0) < 40);
+  assert.ok(((await figure.boundingBox())?.width ?? 0) > 60);
+  assert.equal(await figure.evaluate((element) => getComputedStyle(element, "::before").content), '"requests"');
+  await assertFits(page, "usage");
+  await goTo(page, "events");
+  assert.match(await page.locator(".of-events .row", { hasText: "replicaReady" }).first().innerText(), /steady|chat/);
+  await page.setViewportSize({ width, height });
 });
 
 test("what a hostile engine answers, and a model that is named like markup, stay text: no dialog, no element, no rule of the policy broken [80.D36 80.C49]", async () => {

@@ -13,7 +13,9 @@ import { Empty, SearchBox } from "../ui/parts.tsx";
 import { Windowed } from "../ui/windowed.tsx";
 
 const HEIGHT = 40;
-const HEIGHT_NARROW = 84;
+/** One below another: when and what, of whom, and why in up to two lines. */
+const LINE_NARROW = 22;
+const PADDING_NARROW = 20;
 const NARROW = 720;
 const OLDER = 1_000;
 
@@ -72,7 +74,7 @@ export function Events(): JSX.Element {
         kind="of-events"
         items={list}
         keyOf={({ seq }) => String(seq)}
-        heightOf={(_, width) => (width < NARROW ? HEIGHT_NARROW : HEIGHT)}
+        heightOf={(event, width) => (width < NARROW ? PADDING_NARROW + LINE_NARROW * linesOf(event, width) : HEIGHT)}
         head={["Time", "Event", "Of", "By", "Why"]}
         draw={(event) => <EventLine event={event} now={live.now} of={subjectOf(state, event)} />}
         empty={
@@ -84,6 +86,13 @@ export function Events(): JSX.Element {
     </section>
   );
 }
+
+const CHAR_PX = 7.5;
+
+/** On a narrow screen; a word more than fits is told by its dots. */
+const linesOf = ({ model, replicaId, nodeId, why }: StoredEvent, width: number): number =>
+  (model ?? replicaId ?? nodeId) === null ? 1 + whyLines(why, width) : 2 + whyLines(why, width);
+const whyLines = (why: string, width: number): number => (why.length * CHAR_PX > width ? 2 : 1);
 
 /** By the name that people know; a node that is gone has only its id. */
 const subjectOf = ({ tables }: BoardState, { model, replicaId, nodeId }: StoredEvent): string =>
@@ -112,7 +121,7 @@ const EventLine = ({
           <Text text={event.kind} max={60} />
         </span>
       </span>
-      <span role="cell" class="one-line">
+      <span role="cell" class={`of one-line ${of === "" ? "is-none" : ""}`}>
         <Text text={of} max={100} />
       </span>
       <span role="cell" class="one-line quiet">

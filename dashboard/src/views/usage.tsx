@@ -4,7 +4,7 @@ import { BOARD_READS } from "../../../src/contract/board.ts";
 import type { UsageSums, UsageView } from "../../../src/contract/usage-view.ts";
 import { read } from "../live/api.ts";
 import { useBoard } from "../live/context.ts";
-import { formatCount, formatMoney, formatSeconds, UNKNOWN } from "../logic/format.ts";
+import { formatCount, formatMoney, formatMs, plural, UNKNOWN } from "../logic/format.ts";
 import { dayOf, usageQuery } from "../logic/usage.ts";
 import { Text } from "../ui/marks.tsx";
 import { Empty, Fetched, useRead } from "../ui/parts.tsx";
@@ -90,49 +90,66 @@ function UsageTable({ body }: { readonly body: UsageView }): JSX.Element {
   const figures = (sums: UsageSums): readonly string[] => [
     formatCount(sums.requests),
     ...tokens(sums),
-    sums.gpu_seconds === 0 ? "0 s" : formatSeconds(sums.gpu_seconds),
+    sums.gpu_seconds === 0 ? "0 s" : formatMs(sums.gpu_seconds * 1_000),
     cost(sums),
   ];
   return (
-    <table class="usage">
-      <thead>
-        <tr>
+    <>
+      <UsageRows group={group} rows={rows} total={total} figures={figures} />
+      {total.tokens_unknown > 0 && (
+        <p class="quiet">Of {plural(total.tokens_unknown, "request")} no engine has said how many tokens were used.</p>
+      )}
+    </>
+  );
+}
+
+const FIGURES = ["requests", "tokens in", "out", "cached", "slot time", "cost"] as const;
+
+interface UsageRowsProps extends Pick<UsageView, "group" | "rows" | "total"> {
+  /** As many as there are names of figures. */
+  readonly figures: (sums: UsageSums) => readonly string[];
+}
+
+/** The roles stay where a narrow screen shows rows as blocks, which takes a table's own from it. */
+function UsageRows({ group, rows, total, figures }: UsageRowsProps): JSX.Element {
+  const cells = (sums: UsageSums): readonly JSX.Element[] =>
+    figures(sums).map((figure, column) => (
+      <td key={column} role="cell" class="num" data-label={FIGURES[column]}>
+        {figure}
+      </td>
+    ));
+  return (
+    <table role="table" class="usage">
+      <thead role="rowgroup">
+        <tr role="row">
           {group.map((name) => (
-            <th key={name} scope="col">
+            <th key={name} role="columnheader" scope="col">
               {name}
             </th>
           ))}
-          {["requests", "tokens in", "out", "cached", "slot time", "cost"].map((name) => (
-            <th key={name} scope="col" class="num">
+          {FIGURES.map((name) => (
+            <th key={name} role="columnheader" scope="col" class="num">
               {name}
             </th>
           ))}
         </tr>
       </thead>
-      <tbody>
+      <tbody role="rowgroup">
         {rows.map((row, index) => (
-          <tr key={index}>
+          <tr key={index} role="row">
             {group.map((name) => (
-              <td key={name}>
+              <td key={name} role="cell">
                 <Text text={row[name] ?? UNKNOWN} max={120} />
               </td>
             ))}
-            {figures(row).map((figure, column) => (
-              <td key={column} class="num">
-                {figure}
-              </td>
-            ))}
+            {cells(row)}
           </tr>
         ))}
-        <tr class="sum">
-          <th scope="row" colSpan={group.length}>
+        <tr role="row" class="sum">
+          <th role="rowheader" scope="row" colSpan={group.length}>
             all
           </th>
-          {figures(total).map((figure, column) => (
-            <td key={column} class="num">
-              {figure}
-            </td>
-          ))}
+          {cells(total)}
         </tr>
       </tbody>
     </table>

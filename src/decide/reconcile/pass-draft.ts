@@ -103,6 +103,11 @@ export class PassDraft {
     this.#changed.memory.set(id, null);
   }
 
+  /** As people call it; the id of one that is gone. */
+  nodeName(nodeId: string): string {
+    return this.snapshot.docs.nodes.get(nodeId)?.name ?? nodeId;
+  }
+
   event(
     kind: FleetEvent["kind"],
     about: Partial<Pick<FleetEvent, "model" | "replicaId" | "nodeId">>,

@@ -109,7 +109,7 @@ export function addReplica(
     ...(waits ? { waitsFor, reason: `waits for the room of ${waitsFor.join(", ")}` } : {}),
   };
   draft.writeReplica(doc);
-  const nodes = doc.shards.map(({ nodeId }) => draft.snapshot.docs.nodes.get(nodeId)?.name ?? nodeId);
+  const nodes = doc.shards.map(({ nodeId }) => draft.nodeName(nodeId));
   draft.event("replicaPlaced", aboutReplica(doc), `on ${nodes.join(", ")}`);
   if (profile.allowPickle === true)
     draft.event("pickleAllowed", aboutReplica(doc), `${PICKLE_RUNS_CODE}, and ${doc.model} has \`allow_pickle\``);
@@ -152,7 +152,7 @@ function newReplica(draft: PassDraft, model: Model, profile: Profile, shards: re
 function describeRefusal(draft: PassDraft, { nodes, firsts }: NoRoom): string {
   const parts = firsts.map(({ nodeId, why: first }) => {
     const why = describeExclusion("silentMs" in first ? { ...first, silentMs: null } : first);
-    const name = draft.snapshot.docs.nodes.get(nodeId)?.name ?? nodeId;
+    const name = draft.nodeName(nodeId);
     const more = (nodes[first.kind] ?? 1) - 1;
     return more === 0 ? `${name}: ${why}` : `${name} and ${more} more: ${why}`;
   });
@@ -166,10 +166,7 @@ export function describeNoRoom(draft: PassDraft, room: FleetRoom, model: Model):
   if (excluded.length === 0) return "there is no node";
   const told = excluded
     .slice(0, NODES_TOLD_MAX)
-    .map(
-      ({ nodeId, verdict }) =>
-        `${draft.snapshot.docs.nodes.get(nodeId)?.name ?? nodeId}: ${describeExclusion(verdict)}`,
-    );
+    .map(({ nodeId, verdict }) => `${draft.nodeName(nodeId)}: ${describeExclusion(verdict)}`);
   const more = excluded.length - told.length;
   return told.join("; ") + (more > 0 ? `; and ${more} more nodes` : "");
 }

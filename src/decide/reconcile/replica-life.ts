@@ -53,7 +53,7 @@ function runReplica(
   const stopped = sights.findIndex((sight) => sight.kind === "reported" && wasStopped(sight.shard));
   if (stopped >= 0) {
     const { nodeId } = doc.shards[stopped]!;
-    const why = `it was stopped on node ${nodeId} itself`;
+    const why = `it was stopped on node ${draft.nodeName(nodeId)} itself`;
     draft.event("replicaVanished", aboutReplica(doc, nodeId), why);
     for (const [index, sight] of sights.entries())
       if (sight.kind === "reported" && isGone(sight.shard))
@@ -64,15 +64,17 @@ function runReplica(
   const lost = sights.findIndex((sight) => sight.kind === "lost");
   if (lost >= 0) {
     const { nodeId } = doc.shards[lost]!;
-    draft.event("replicaLost", aboutReplica(doc, nodeId), `its node ${nodeId} is lost`);
-    abandon(draft, doc, sights, `node ${nodeId} is lost`);
+    draft.event("replicaLost", aboutReplica(doc, nodeId), `its node ${draft.nodeName(nodeId)} is lost`);
+    abandon(draft, doc, sights, `node ${draft.nodeName(nodeId)} is lost`);
     return;
   }
   const vanished =
     doc.state === "placing" ? -1 : sights.findIndex((sight, at) => vanishedAt(draft, doc, sight, at, rebooted));
   if (vanished >= 0) {
     const { nodeId } = doc.shards[vanished]!;
-    const why = rebooted.has(nodeId) ? `node ${nodeId} was restarted` : `node ${nodeId} no longer reports it`;
+    const why = rebooted.has(nodeId)
+      ? `node ${draft.nodeName(nodeId)} was restarted`
+      : `node ${draft.nodeName(nodeId)} no longer reports it`;
     draft.event("replicaVanished", aboutReplica(doc, nodeId), why);
     abandon(draft, doc, sights, why);
     return;
