@@ -19,8 +19,8 @@ export interface SharedUpstream {
   usable(group: string): readonly BookEndpoint[];
   /** 0 for an endpoint that is no longer configured. */
   slotsOf(endpoint: string): number;
-  /** For each of `count` requests of the group the endpoints that can take it, the best first. */
-  plan(group: string, count: number): readonly (readonly string[])[];
+  /** For each of the first `count` of the class that wait for the group the endpoints that can take it, the best first. */
+  plan(group: string, count: number, rank: Rank): readonly (readonly string[])[];
   /** Somebody who waits may go now: lets the pool admit, and hands out what it decided. */
   admit(): void;
 }
@@ -165,7 +165,7 @@ export class SlotSharer implements Gate {
       ...this.#frame(),
       waiting: upstream.pool.gateWaiting(now),
       slotsOf: (endpoint) => upstream.slotsOf(endpoint),
-      plan: (group, count) => upstream.plan(group, count),
+      plan: (group, count, rank) => upstream.plan(group, count, rank),
     };
   }
 

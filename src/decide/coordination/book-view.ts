@@ -1,4 +1,5 @@
 import type { Elsewhere, GateWaiting } from "../admission/gate.ts";
+import type { Rank } from "../admission/ranks.ts";
 
 export interface BookLimits {
   readonly slots: number;
@@ -22,8 +23,8 @@ export interface BookView extends BookFrame {
   readonly waiting: readonly [GateWaiting, GateWaiting, GateWaiting];
   /** 0 for one that is no longer configured. */
   slotsOf(endpoint: string): number;
-  /** For each of `count` requests that ask for the group the endpoints that can take it, the best first. */
-  readonly plan: (group: string, count: number) => readonly (readonly string[])[];
+  /** For each of the first `count` of the class that ask for the group the endpoints that can take it, the best first. */
+  readonly plan: (group: string, count: number, rank: Rank) => readonly (readonly string[])[];
 }
 
 /** What is known of the store as a whole. */

@@ -65,7 +65,7 @@ export class RequestDraft {
       const places = new Set<number>();
       let left = count;
       for (const { name, count: inGroup } of groups) {
-        const some = plan(name, Math.min(left, inGroup, max));
+        const some = plan(name, Math.min(left, inGroup, max), rank);
         left -= Math.min(left, inGroup);
         for (const endpoints of some) {
           const at = endpoints.map((endpoint) => this.#place(endpoint));

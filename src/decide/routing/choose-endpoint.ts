@@ -30,6 +30,8 @@ export interface EndpointView {
   /** Whether it serves the model that is asked for, as far as is known. */
   readonly serves: boolean;
   readonly load: LoadView | null;
+  /** It bears load, but the request may not have it now: no lease of a slot that gateways share names it. */
+  readonly closed?: boolean;
 }
 
 export type RoutingPolicy = "least_loaded" | "round_robin" | "random_two";
@@ -107,7 +109,7 @@ export function exclusionReason(view: EndpointView, exclude: ReadonlySet<string>
   if (view.breaker === "halfOpen" && !view.probeFree) return "probing";
   if (view.health === "unhealthy" || view.health === "loading") return view.health;
   if (!view.serves) return "modelNotServed";
-  return view.inFlight + view.external >= view.slots ? "noSlot" : undefined;
+  return view.closed === true || view.inFlight + view.external >= view.slots ? "noSlot" : undefined;
 }
 
 /** The same view and random numbers always give the same choice. */

@@ -2,8 +2,10 @@ import type { UpstreamSettings } from "../../contract/gateway-config.ts";
 import type { SharedUpstream } from "../../coord/slot-sharer.ts";
 import type { BookEndpoint, BookLimits } from "../../decide/coordination/book-view.ts";
 import { chooseEndpoint, exclusionReason, type EndpointView } from "../../decide/routing/choose-endpoint.ts";
+import type { AffinityView } from "../../decide/routing/prefer-warm.ts";
 import type { Random } from "../../kernel/random.ts";
 import type { AdmissionPool } from "../../decide/admission/admission-pool.ts";
+import type { Rank } from "../../decide/admission/ranks.ts";
 import type { PoolLimits } from "../../decide/admission/pool-limits.ts";
 import type { Endpoint } from "./endpoint.ts";
 
@@ -14,6 +16,8 @@ interface SharingUpstream {
   readonly endpoints: readonly Endpoint[];
   othersOn(endpoint: Endpoint): number;
   views(group: string): { readonly endpoint: Endpoint; readonly view: EndpointView }[];
+  /** What the first of the class that wait for the group would like to find warm; none where the upstream does not look for it. */
+  affinities(group: string, rank: Rank, count: number): readonly (AffinityView | undefined)[];
   admit(): void;
 }
 
@@ -55,23 +59,22 @@ export class SharedEndpoints implements SharedUpstream {
     return this.#upstream.endpoints.find(({ url }) => url === token)?.slots ?? 0;
   }
 
-  plan(group: string, count: number): readonly (readonly string[])[] {
+  /** What is asked for is what is had: a request that likes a warm endpoint gets it only where its lease names it first. */
+  plan(group: string, count: number, rank: Rank): readonly (readonly string[])[] {
     const eligible = this.#eligible(group);
     if (eligible.length === 0) return [];
     const urls = new Map(eligible.map(({ endpoint }) => [endpoint.id, endpoint.url]));
     const taken = new Map(eligible.map(({ endpoint, view }) => [view.id, this.#upstream.othersOn(endpoint)]));
-    return Array.from({ length: count }, () => {
-      // One that the others have filled, by what they said last, is the last choice, not none.
-      const views = eligible.map(({ view }) => ({
-        ...view,
-        inFlight: Math.min(view.slots - view.external - 1, view.inFlight + (taken.get(view.id) ?? 0)),
-      }));
+    const affinities = this.#upstream.affinities(group, rank, count);
+    return Array.from({ length: count }, (_, at) => {
+      const views = eligible.map(({ view }) => withOthers(view, taken.get(view.id) ?? 0));
       const choice = chooseEndpoint({
         endpoints: views,
         policy: this.#upstream.settings.routing.policy,
         exclude: NONE_TRIED,
         cursor: (this.#turn += 1),
         random: this.#random,
+        affinity: affinities[at],
       });
       const first = choice.kind === "chosen" ? choice.id : views[0]?.id;
       if (first !== undefined) taken.set(first, (taken.get(first) ?? 0) + 1);
@@ -91,6 +94,18 @@ export class SharedEndpoints implements SharedUpstream {
     return this.#upstream.views(group).filter(({ view }) => exclusionReason(view, NONE_TRIED) === undefined);
   }
 }
+
+/** One that the others have filled, by what they said last, is the last choice, not none. */
+const withOthers = (view: EndpointView, others: number): EndpointView => ({
+  ...view,
+  inFlight: Math.max(view.inFlight, Math.min(view.slots - view.external - 1, view.inFlight + others)),
+});
+
+/** For a request that likes what is warm: what is fair for an endpoint to bear goes by all of them, and by all gateways' load. */
+export const sharedView = (view: EndpointView, others: number, isOpen: boolean): EndpointView => ({
+  ...withOthers(view, others),
+  closed: !isOpen,
+});
 
 export const bookEndpoint = ({ url, slots }: Endpoint): BookEndpoint => ({ token: url, slots });
 

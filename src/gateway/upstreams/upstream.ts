@@ -2,7 +2,7 @@ import type { EndpointSettings, UpstreamSettings } from "../../contract/gateway-
 import type { SharedUpstream, SlotSharer } from "../../coord/slot-sharer.ts";
 import { AdmissionPool, type Admission, type Room } from "../../decide/admission/admission-pool.ts";
 import type { Gate } from "../../decide/admission/gate.ts";
-import { RANK } from "../../decide/admission/ranks.ts";
+import { RANK, type Rank } from "../../decide/admission/ranks.ts";
 import type { EngineAdapter } from "../../decide/engines/adapter.ts";
 import { adapterFor } from "../../decide/engines/engines.ts";
 import { judgeStart, startNews, type StartVerdict } from "../../decide/feed/judge-start.ts";
@@ -15,7 +15,7 @@ import {
 } from "../../decide/routing/choose-endpoint.ts";
 import { WaitMeter } from "../../decide/overflow/wait-meter.ts";
 import type { BreakerState } from "../../decide/routing/breaker.ts";
-import { ejectedEndpoints } from "../../decide/routing/outlier.ts";
+import type { AffinityView } from "../../decide/routing/prefer-warm.ts";
 import { RetryBudget } from "../../decide/routing/retry-budget.ts";
 import { asMono, type Clock, type MonoMs } from "../../kernel/clock.ts";
 import type { Random } from "../../kernel/random.ts";
@@ -23,12 +23,13 @@ import type { Deadline, TimerWheel } from "../../kernel/timer-wheel.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
+import { refreshEjections } from "./ejections.ts";
 import { Endpoint, endpointKey, type RunningCall } from "./endpoint.ts";
 import type { RoutingWish, SlotSeeker } from "./slot-seeker.ts";
 import { resultKindOf, type TryResult } from "./try-result.ts";
 import { UpstreamAffinity } from "./upstream-affinity.ts";
 import { groupOf, isListed } from "./model-groups.ts";
-import { bookEndpoint, poolLimits, SharedEndpoints } from "./shared-endpoints.ts";
+import { bookEndpoint, poolLimits, SharedEndpoints, sharedView } from "./shared-endpoints.ts";
 
 export interface UpstreamDeps {
   /** What speaks to the engines of such an upstream, whose calls see one exchange in any case. */
@@ -326,20 +327,15 @@ export class Upstream implements Room {
     return this.endpoints.map((endpoint) => ({ endpoint, view: endpoint.view(now, group, group !== "") }));
   }
 
+  /** Of the first of the class that wait for the group, as far as they are known here: the queue may let them go in another order. */
+  affinities(group: string, rank: Rank, count: number): readonly (AffinityView | undefined)[] {
+    const isOne = (seeker: SlotSeeker): boolean =>
+      RANK[seeker.class] === rank && groupOf(this.endpoints, seeker.model) === group;
+    return this.affinity.first(this.#seekers.values(), isOne, count, this.settings.routing);
+  }
+
   refreshEjections(now: MonoMs): void {
-    const ejected = ejectedEndpoints(this.endpoints, now);
-    const someWell = this.endpoints.some(
-      (endpoint) =>
-        !endpoint.draining &&
-        endpoint.guard === "pass" &&
-        !endpoint.stalled &&
-        endpoint.health !== "unhealthy" &&
-        endpoint.health !== "loading",
-    );
-    for (const endpoint of this.endpoints) {
-      endpoint.ejected = ejected.has(endpoint.id);
-      endpoint.lastResort = !someWell && endpoint.health === "unhealthy";
-    }
+    refreshEjections(this.endpoints, now);
   }
 
   /**
@@ -424,9 +420,13 @@ export class Upstream implements Room {
     mayTake: (endpoint: Endpoint) => boolean = ANY,
   ): EndpointChoice {
     const listed = isListed(this.endpoints, model);
+    const viewOf = (endpoint: Endpoint): EndpointView => endpoint.view(now, model, listed);
     const open = mayTake === ANY ? this.endpoints : this.endpoints.filter(mayTake);
     return chooseEndpoint({
-      endpoints: open.map((endpoint) => endpoint.view(now, model, listed)),
+      endpoints:
+        open === this.endpoints || wish.affinity === null
+          ? open.map(viewOf)
+          : this.endpoints.map((at) => sharedView(viewOf(at), this.othersOn(at), open.includes(at))),
       policy: this.settings.routing.policy,
       exclude: tried,
       cursor: this.#cursor,
