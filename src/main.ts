@@ -29,7 +29,7 @@ process.on("SIGHUP", () => reloads.forEach((reload) => reload()));
 // A debugger port would open on this signal; nothing in production needs one.
 process.on("SIGUSR1", () => {});
 
-const { io, outputClosed } = processIo(process, process.env, systemClock, stop.signal);
+const { io, exitCode } = processIo(process, process.env, systemClock, stop.signal);
 const ports = (): ProcessPorts => ({
   io,
   stop: stop.signal,
@@ -42,4 +42,4 @@ const ports = (): ProcessPorts => ({
 const argv = process.argv.slice(2);
 const code = await dispatch(argv, await commandsFor(argv[0], ports), version, io);
 // Sockets and workers that are still closing must not keep a stopped process.
-process.exit(outputClosed() ? EXIT.done : code);
+process.exit(await exitCode(code));

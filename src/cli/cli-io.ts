@@ -18,6 +18,9 @@ export interface CliIo {
   readonly signal: AbortSignal;
 }
 
+/** How long the last output may take after everything else has ended. */
+const FLUSH_MS = 1_000;
+
 export interface Command {
   /** ["config", "check"]. */
   readonly words: readonly string[];
@@ -29,32 +32,43 @@ export interface Command {
 }
 
 interface OutputStream {
-  write(text: string): unknown;
+  write(text: string, done?: () => void): unknown;
   /** Of a terminal alone. */
   readonly columns?: number;
   on(event: "error", listener: (err: Error) => void): unknown;
 }
 
+export interface ProcessIo {
+  readonly io: CliIo;
+  /** The exit code once everything is written: what the command says, unless its output has gone or could not be written. */
+  exitCode(code: number): Promise<number>;
+}
+
 /**
  * The process's streams as a `CliIo`. A reader that has gone (`… | head -1`) is no error: output stops, the signal is
- * aborted, and `outputClosed()` tells that the exit code is 0 whatever the command was in the middle of.
+ * aborted, and the exit code is 0 whatever the command was in the middle of. Output that can't be written for another reason, such as
+ * a full disk, is a failure: what was to be read is not there.
  */
 export function processIo(
   streams: { readonly stdout: OutputStream; readonly stderr: OutputStream },
   env: Env,
   clock: Clock,
   interrupted: AbortSignal,
-): { readonly io: CliIo; readonly outputClosed: () => boolean } {
+): ProcessIo {
   const closed = new AbortController();
-  const onError = (err: Error): void => {
-    if ("code" in err && err.code === "EPIPE") closed.abort(new Error("the reader of the output has gone"));
-    else throw err;
-  };
-  streams.stdout.on("error", onError);
+  let broken: Error | null = null;
+  let wrote = false;
+  streams.stdout.on("error", (err) => {
+    if (closed.signal.aborted) return;
+    if (!("code" in err && err.code === "EPIPE")) broken = err;
+    closed.abort(new Error("the output can't be written"));
+  });
   streams.stderr.on("error", () => {});
   const io: CliIo = {
     out: (text) => {
-      if (!closed.signal.aborted) streams.stdout.write(text);
+      if (closed.signal.aborted) return;
+      wrote = true;
+      streams.stdout.write(text);
     },
     err: (text) => {
       streams.stderr.write(text);
@@ -67,5 +81,19 @@ export function processIo(
     },
     signal: AbortSignal.any([interrupted, closed.signal]),
   };
-  return { io, outputClosed: () => closed.signal.aborted };
+  const exitCode = async (code: number): Promise<number> => {
+    // A stream tells of a write that failed only later, and one that nobody takes from never tells.
+    if (wrote && !closed.signal.aborted)
+      await new Promise<void>((resolve) => {
+        closed.signal.addEventListener("abort", () => resolve(), { once: true });
+        streams.stdout.write("", () => resolve());
+        clock.after(FLUSH_MS, resolve);
+      });
+    if (broken !== null) {
+      io.err(`yardmaster: the output could not be written: ${broken.message}\n`);
+      return code === EXIT.done ? EXIT.failed : code;
+    }
+    return closed.signal.aborted ? EXIT.done : code;
+  };
+  return { io, exitCode };
 }

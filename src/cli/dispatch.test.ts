@@ -112,20 +112,61 @@ test("the flags of a role have defaults and are checked", () => {
   assert.throws(() => splitList("classes", "a,,b"), { code: "USAGE" });
 });
 
-test("a reader that goes away ends the output quietly and aborts the work", () => {
-  const stdout = Object.assign(new EventEmitter(), {
-    written: [] as string[],
-    write(text: string) {
-      this.written.push(text);
-    },
-  });
-  const { io, outputClosed } = processIo({ stdout, stderr: stdout }, {}, systemClock, new AbortController().signal);
+const codedError = (code: string, message: string): Error => Object.assign(new Error(message), { code });
+
+/** A process's output that calls back, or not, as a stream does. */
+function anOutput(): { readonly streams: Parameters<typeof processIo>[0]; readonly stdout: FakeOutput; told: string[] } {
+  const told: string[] = [];
+  const stderr = Object.assign(new EventEmitter(), { write: (text: string) => told.push(text) });
+  const stdout = new FakeOutput();
+  return { streams: { stdout, stderr }, stdout, told };
+}
+
+class FakeOutput extends EventEmitter {
+  readonly written: string[] = [];
+  /** What the next write fails with, told later as streams do. */
+  fault: Error | null = null;
+
+  write(text: string, done?: () => void): void {
+    const { fault } = this;
+    if (fault !== null) {
+      queueMicrotask(() => this.emit("error", fault));
+      return;
+    }
+    if (text !== "") this.written.push(text);
+    if (done !== undefined) queueMicrotask(done);
+  }
+}
+
+test("a reader that goes away ends the output quietly and aborts the work", async () => {
+  const { streams, stdout, told } = anOutput();
+  const { io, exitCode } = processIo(streams, {}, systemClock, new AbortController().signal);
   io.out("a");
-  assert.equal(outputClosed(), false);
-  stdout.emit("error", Object.assign(new Error("write EPIPE"), { code: "EPIPE" }));
+  assert.equal(await exitCode(3), 3);
+  stdout.emit("error", codedError("EPIPE", "write EPIPE"));
   io.out("b");
-  assert.deepEqual(stdout.written, ["a"]);
-  assert.equal(outputClosed(), true);
+  assert.deepEqual([stdout.written, told], [["a"], []]);
+  assert.equal(await exitCode(3), 0);
   assert.equal(io.signal.aborted, true);
-  assert.throws(() => stdout.emit("error", Object.assign(new Error("disk full"), { code: "ENOSPC" })), /disk full/);
+});
+
+test("output that can't be written, as on a full disk, is a failure that is told, also when the stream tells of it at the very end [FC-CLI-01]", async () => {
+  for (const [code, expected] of [
+    [0, 1],
+    [3, 3],
+  ] as const) {
+    const { streams, stdout, told } = anOutput();
+    const { io, exitCode } = processIo(streams, {}, systemClock, new AbortController().signal);
+    stdout.fault = codedError("ENOSPC", "no space left on device");
+    io.out("the whole answer");
+    assert.equal(await exitCode(code), expected);
+    assert.deepEqual(told, ["yardmaster: the output could not be written: no space left on device\n"]);
+  }
+});
+
+test("a command that has written nothing does not ask its output how it is [FC-CLI-01]", async () => {
+  const { streams, stdout, told } = anOutput();
+  stdout.fault = codedError("ENOSPC", "no space left on device");
+  const { exitCode } = processIo(streams, {}, systemClock, new AbortController().signal);
+  assert.deepEqual([await exitCode(2), told], [2, []]);
 });

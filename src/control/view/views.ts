@@ -7,7 +7,7 @@ import type {
   ReplicaAnswer,
 } from "../../contract/control-api.ts";
 import type { Model } from "../../contract/catalog.ts";
-import type { ModelDoc, ReplicaDoc } from "../../contract/fleet.ts";
+import type { ModelDoc, ReplicaDoc, ShardReport } from "../../contract/fleet.ts";
 import { describeExclusion } from "../../decide/placement/describe-exclusion.ts";
 import type { ModelExplanation } from "../../decide/reconcile/explain-model.ts";
 import { restartState } from "../../decide/reconcile/judge-restart.ts";
@@ -101,16 +101,27 @@ export function replicaViews({ catalog, nodes, replicas, use, leaderless = false
     fetch: replica.state === "fetching" ? fetchOf(replica, byId) : null,
     created: replica.createdAt,
     ready: replica.readyAt,
-    why: replica.reason ?? replica.failure?.message ?? null,
+    why: whyOf(replica, byId),
   }));
 }
 
+/** Why it is in its state, and what its nodes say stands in the way of the next one: a full disk, somebody else's process on the card. */
+function whyOf(replica: ReplicaDoc, byId: ReadonlyMap<string, SeenNode>): string | null {
+  const told = replica.reason ?? replica.failure?.message ?? null;
+  if (replica.state === "ready" || isGone(replica)) return told;
+  const inTheWay = shardsOf(replica, byId).flatMap(({ blockedBy }) => blockedBy ?? []);
+  return [...new Set([...(told === null ? [] : [told]), ...inTheWay])].join("; ") || null;
+}
+
+/** What the nodes that are heard report of a replica. */
+const shardsOf = ({ id, shards }: ReplicaDoc, byId: ReadonlyMap<string, SeenNode>): readonly ShardReport[] =>
+  [...new Set(shards.map(({ nodeId }) => nodeId))]
+    .flatMap((nodeId) => byId.get(nodeId) ?? [])
+    .flatMap((node) => (current(node)?.shards ?? []).filter(({ replicaId }) => replicaId === id));
+
 /** Over all nodes of the replica; a part that nobody told is not known of the whole either. */
-function fetchOf({ id, shards }: ReplicaDoc, byId: ReadonlyMap<string, SeenNode>): ReplicaAnswer["fetch"] {
-  const nodes = [...new Set(shards.map(({ nodeId }) => nodeId))].flatMap((nodeId) => byId.get(nodeId) ?? []);
-  const told = nodes.flatMap((node) =>
-    (current(node)?.shards ?? []).flatMap(({ replicaId, fetch }) => (replicaId === id && fetch !== null ? fetch : [])),
-  );
+function fetchOf(replica: ReplicaDoc, byId: ReadonlyMap<string, SeenNode>): ReplicaAnswer["fetch"] {
+  const told = shardsOf(replica, byId).flatMap(({ fetch }) => fetch ?? []);
   if (told.length === 0) return null;
   const sum = (of: readonly (number | null)[]): number | null =>
     of.reduce<number | null>((all, one) => (all === null || one === null ? null : all + one), 0);
