@@ -115,7 +115,11 @@ test("the flags of a role have defaults and are checked", () => {
 const codedError = (code: string, message: string): Error => Object.assign(new Error(message), { code });
 
 /** A process's output that calls back, or not, as a stream does. */
-function anOutput(): { readonly streams: Parameters<typeof processIo>[0]; readonly stdout: FakeOutput; told: string[] } {
+function anOutput(): {
+  readonly streams: Parameters<typeof processIo>[0];
+  readonly stdout: FakeOutput;
+  told: string[];
+} {
   const told: string[] = [];
   const stderr = Object.assign(new EventEmitter(), { write: (text: string) => told.push(text) });
   const stdout = new FakeOutput();

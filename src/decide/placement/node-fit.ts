@@ -18,6 +18,8 @@ export interface ShardNeed {
   /** Failed starts and crashes of the model by node. */
   readonly failedOn: Readonly<Record<string, number>>;
   readonly failuresPerNodeMax: number;
+  /** Enough nodes were tried: another one is taken only where none of these can take it. */
+  readonly untriedLast: boolean;
 }
 
 export interface NodeFit {
@@ -26,7 +28,7 @@ export interface NodeFit {
   readonly cards: CardFit;
   /** Replicas of the model that are here already. */
   readonly sameModel: number;
-  /** Failures of the model here. */
+  /** Failures of the model here; of a node that comes last, as many as no other has. */
   readonly failures: number;
   readonly holdsWeights: boolean;
 }
@@ -46,7 +48,7 @@ export function fitOn(room: NodeRoom, need: ShardNeed): NodeFit | Exclusion {
       room,
       cards,
       sameModel: room.models.get(need.model.name) ?? 0,
-      failures: need.failedOn[room.node.nodeId] ?? 0,
+      failures: need.failedOn[room.node.nodeId] ?? (need.untriedLast ? need.failuresPerNodeMax : 0),
       holdsWeights,
     }
   );

@@ -23,6 +23,7 @@ const aWish = (model: Model, part: Partial<PlacementWish> = {}): PlacementWish =
   avoidNodes: new Set(),
   failedOn: {},
   failuresPerNodeMax: 5,
+  untriedLast: false,
   ...part,
 });
 const aHolding = (nodeId: string, part: Partial<Holding> = {}): Holding => ({

@@ -19,6 +19,8 @@ export interface PlacementWish {
   readonly avoidNodes: ReadonlySet<string>;
   readonly failedOn: Readonly<Record<string, number>>;
   readonly failuresPerNodeMax: number;
+  /** Whether nodes where it has failed go before those where it was never tried. */
+  readonly untriedLast: boolean;
 }
 
 export interface PlacedShard {
@@ -138,6 +140,7 @@ export function shardNeed(cardsKeys: FleetRoom["cardsKeys"], wish: PlacementWish
     avoidNodes: wish.avoidNodes,
     failedOn: wish.failedOn,
     failuresPerNodeMax: wish.failuresPerNodeMax,
+    untriedLast: wish.untriedLast,
   };
 }
 

@@ -197,6 +197,7 @@ function wishOf(wish: AnyWish): PlacementWish {
     avoidNodes: new Set(wish.avoid === "" ? [] : [wish.avoid]),
     failedOn: { n2: wish.failed },
     failuresPerNodeMax: 5,
+    untriedLast: false,
   };
 }
 

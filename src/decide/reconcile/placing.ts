@@ -72,14 +72,27 @@ export type Succession = Required<Pick<ReplicaDoc, "replaces" | "waitsFor">>;
 export const NO_SUCCESSION: Succession = { replaces: null, waitsFor: [] };
 const NO_NODES: ReadonlySet<string> = new Set();
 
-export const wishFor = (draft: PassDraft, model: Model, avoidNodes: ReadonlySet<string> = NO_NODES): PlacementWish => ({
-  model,
-  truth: (profile: Profile, gpuClass: string): MemoryTruth | undefined =>
-    draft.memoryOf(memoryDocId(model.name, profile.hash, gpuClass)),
-  avoidNodes,
-  failedOn: draft.model(model.name).failedOn,
-  failuresPerNodeMax: draft.snapshot.settings.failuresPerNodeMax,
-});
+export function wishFor(draft: PassDraft, model: Model, avoidNodes: ReadonlySet<string> = NO_NODES): PlacementWish {
+  const { failedOn } = draft.model(model.name);
+  const { failuresPerNodeMax, nodesTriedMax } = draft.snapshot.settings;
+  const isTried = Object.keys(failedOn).length >= nodesTriedMax;
+  return {
+    model,
+    truth: (profile: Profile, gpuClass: string): MemoryTruth | undefined =>
+      draft.memoryOf(memoryDocId(model.name, profile.hash, gpuClass)),
+    avoidNodes,
+    failedOn,
+    failuresPerNodeMax,
+    untriedLast: isTried && !isProven(draft, model),
+  };
+}
+
+/** Whether a replica shows that the model's profiles are good: what failed elsewhere is then the nodes' doing. */
+function isProven(draft: PassDraft, { name, profiles }: Model): boolean {
+  for (const { model, state, profileHash } of draft.replicas())
+    if (model === name && state === "ready" && profiles.some(({ hash }) => hash === profileHash)) return true;
+  return false;
+}
 
 /** Null: placed. Else what kept the nodes out, and that in words. */
 export function placeOne(

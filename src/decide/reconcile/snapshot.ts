@@ -12,6 +12,8 @@ export interface PassSettings {
   readonly backoffMaxMs: number;
   /** Failures of a model on one node after which it gets no more of it. */
   readonly failuresPerNodeMax: number;
+  /** After failures on so many nodes, profiles that never got ready are tried on these again before any further one. */
+  readonly nodesTriedMax: number;
   /** Starts at once of a model that has not shown yet that it can start. */
   readonly unprovenStartsMax: number;
   /** A replica that has been ready for so long clears its model's failures. */
@@ -37,6 +39,7 @@ export const PASS_DEFAULTS: PassSettings = {
   backoffMinMs: 10_000,
   backoffMaxMs: 300_000,
   failuresPerNodeMax: 5,
+  nodesTriedMax: 3,
   unprovenStartsMax: 5,
   stableMs: 600_000,
   acknowledgeMs: 30_000,
