@@ -41,7 +41,7 @@ interface OutputStream {
 export interface ProcessIo {
   readonly io: CliIo;
   /** The exit code once everything is written: what the command says, unless its output has gone or could not be written. */
-  exitCode(code: number): Promise<number>;
+  readonly exitCode: (code: number) => Promise<number>;
 }
 
 /**

@@ -22,7 +22,7 @@ function failNext(world: PassWorld): string {
 test("a version that fails wherever it starts is tried on three nodes of many, and then on these again until it is parked [80.A11]", () => {
   const world = new PassWorld([chat], NODES);
   const tried: string[] = [];
-  while (world.models.get("chat")?.parked == null) tried.push(failNext(world));
+  while ((world.models.get("chat")?.parked ?? null) === null) tried.push(failNext(world));
   assert.equal(tried.length, 5);
   assert.equal(new Set(tried).size, 3, tried.join(" "));
 });
