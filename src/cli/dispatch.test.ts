@@ -154,7 +154,7 @@ test("a reader that goes away ends the output quietly and aborts the work", asyn
   assert.equal(io.signal.aborted, true);
 });
 
-test("output that can't be written, as on a full disk, is a failure that is told, also when the stream tells of it at the very end [FC-CLI-01]", async () => {
+test("output that can't be written, as on a full disk, is a failure that is told, also when the stream tells of it at the very end", async () => {
   for (const [code, expected] of [
     [0, 1],
     [3, 3],
@@ -168,7 +168,7 @@ test("output that can't be written, as on a full disk, is a failure that is told
   }
 });
 
-test("a command that has written nothing does not ask its output how it is [FC-CLI-01]", async () => {
+test("a command that has written nothing does not ask its output how it is", async () => {
   const { streams, stdout, told } = anOutput();
   stdout.fault = codedError("ENOSPC", "no space left on device");
   const { exitCode } = processIo(streams, {}, systemClock, new AbortController().signal);

@@ -35,7 +35,7 @@ function whyShown(
   return replicaViews(seen)[0]?.why;
 }
 
-test("what stands in the way of a start, or of an end, is told at the replica while it does [40.N6 40.W1 80.A15 FC-WEIGHTS-03]", () => {
+test("what stands in the way of a start, or of an end, is told at the replica while it does [40.N6 40.W1 80.A15]", () => {
   const pid = "blocked by PID 4711 (python), which holds 60000 MiB of GPU-1";
   assert.equal(whyShown({ state: "fetching" }, { state: "fetching", blockedBy: NO_SPACE }), NO_SPACE);
   assert.equal(whyShown({ state: "starting" }, { state: "starting", blockedBy: pid }), pid);
