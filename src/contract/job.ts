@@ -46,6 +46,8 @@ export interface JobCallback {
 /** What became of a job that was to be sent to a tier. Amounts are millionths of the currency. */
 export interface JobErrand {
   readonly tier: string;
+  /** Where the tier was when it was asked: an id of a task means something else at another place. Absent: not noted. */
+  readonly place?: string;
   /** In the ledger. */
   readonly reservation: string;
   readonly micros: number;

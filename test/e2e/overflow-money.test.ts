@@ -244,6 +244,64 @@ test("a job that is with a tier is not disturbed by a reload that takes the appr
   });
 });
 
+test("a job that is with a tier is followed at its own place when a reload moves the tier, and new ones go to the new place [50.V8 50.V6]", async () => {
+  cloud.script({ do: { looksUnder: 3 } });
+  const other = await aCloud();
+  await withGateway({}, async (gateway) => {
+    const job = await accepted(gateway, { body: aChat() });
+    await cloud.until("the task to be looked at", ({ tasks }) => (tasks[0]?.looks ?? 0) > 0);
+    gateway.gateway.applyConfig(gateway.configOf(optionsOf({ tier: { base_url: other.url } })));
+    const next = await ended(gateway, (await accepted(gateway, { body: aChat() })).id);
+    const done = await ended(gateway, job.id);
+    assert.deepEqual([done.state, next.state, done.overflow?.tier], ["completed", "completed", "cloud"]);
+    assert.deepEqual([cloud.ledger().submits, other.ledger().submits, engine.ledger().entries.length], [1, 1, 0]);
+    // Both count their tasks alike, so the other one would have handed out its own.
+    assert.ok((cloud.ledger().tasks[0]?.looks ?? 0) > 3, "its own place is asked to the end");
+  });
+  await other.close();
+});
+
+test("a job that is with a tier waits where a restart finds the tier at another place, which is not asked for it [50.V8 50.V6 80.O2]", async () => {
+  cloud.script({ do: { looksUnder: 3 } });
+  const other = await aCloud();
+  await using folder = await programFolder();
+  const hash = (await import("node:crypto")).createHash("sha256").update(OUTSIDE_KEY).digest("hex");
+  const { key: _key, ...rest } = outsideKey;
+  const write = (tier: Record<string, unknown>): Promise<void> =>
+    folder.write({
+      auth: { keys: [{ ...rest, hash: `sha256:${hash}` }] },
+      jobs: { claim_ttl_s: 2 },
+      upstreams: UPSTREAMS(),
+      overflow: [sectionOf({ tier })],
+    });
+  await write({});
+  const first = runProgram(["gateway", "--config", folder.config], { env: ENV });
+  const asked = async (program: typeof first): Promise<{ port: number; keys: TestGateway["keys"] }> => ({
+    port: await program.ready(),
+    keys: { client: OUTSIDE_KEY } as unknown as TestGateway["keys"],
+  });
+  const job = await accepted(await asked(first), { body: aChat() });
+  await cloud.until("the task to be looked at", ({ tasks }) => (tasks[0]?.looks ?? 0) > 0);
+  first.kill("SIGKILL");
+  await first.end();
+  await write({ base_url: other.url });
+  await using second = runProgram(["gateway", "--config", folder.config], { env: ENV });
+  const now = await asked(second);
+  await eventually(
+    "the job to wait for the place",
+    () => jobOf(now, job.id),
+    ({ plan }) => JSON.stringify(plan).includes("is at another place now"),
+    20_000,
+  );
+  await write({});
+  const done = await ended(now, job.id, 30_000);
+  assert.deepEqual([done.state, done.attempts], ["completed", 1], JSON.stringify(done.plan));
+  assert.deepEqual([cloud.ledger().submits, other.ledger().submits, engine.ledger().entries.length], [1, 0, 0]);
+  await other.close();
+  await cloud.close();
+  await pages[Symbol.asyncDispose]();
+});
+
 test("forty jobs for a budget of ten make exactly ten calls, the others run here [80.O1 50.V4]", async () => {
   const given = { tier: { budget: { per_day: 5, per_month: 100 }, max_in_flight: 40 } };
   await withGateway(given, async (gateway) => {

@@ -10,6 +10,7 @@ import type { UpstreamClient } from "../upstream/port.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 import type { UpstreamRegistry } from "../upstreams/upstream-registry.ts";
 import type { Provider } from "./providers/provider.ts";
+import { placeOf } from "./providers/make-provider.ts";
 import { SignalReader } from "./signal-reader.ts";
 import { TierState } from "./tier-state.ts";
 
@@ -64,6 +65,8 @@ export class OverflowDesk {
   readonly #deps: OverflowDeskDeps;
   #policies = new Map<string, OverflowPolicy>();
   readonly #tiers = new Map<string, TierState>();
+  /** Of tiers that a reload has moved while something was there: it goes on at the place that it was given to. */
+  #moved: TierState[] = [];
   readonly #readers = new Map<string, SignalReader>();
   readonly #rooms = new Map<string, OverflowRoom>();
   readonly #last = new Map<string, Look>();
@@ -78,13 +81,25 @@ export class OverflowDesk {
     for (const [id, state] of this.#tiers) if (!wanted.has(id) && state.inFlight === 0) this.#tiers.delete(id);
     for (const [id, tier] of wanted) {
       const provider = this.#deps.makeProvider(tier.provider);
-      const known = this.#tiers.get(id);
+      const known = this.#stateAt(tier);
       if (known === undefined) this.#tiers.set(id, new TierState(tier, provider, this.#deps.clock));
       else Object.assign(known, { tier, provider });
     }
     for (const id of this.#readers.keys()) if (!this.#policies.has(id)) this.#readers.delete(id);
     for (const id of this.#last.keys()) if (!this.#policies.has(id)) this.#last.delete(id);
     this.#rooms.clear();
+  }
+
+  /** The state that the tier has at its place. One of another place makes way, and is kept for what is there. */
+  #stateAt({ id, provider }: Tier): TierState | undefined {
+    const place = placeOf(provider);
+    const now = this.#tiers.get(id);
+    if (now === undefined || now.place === place) return now;
+    const before = this.#moved.find((state) => state.tier.id === id && state.place === place);
+    this.#moved = [...this.#moved, now].filter((state) => state !== before && state.inFlight > 0);
+    if (before === undefined) this.#tiers.delete(id);
+    else this.#tiers.set(id, before);
+    return before;
   }
 
   get policies(): readonly OverflowPolicy[] {
@@ -99,9 +114,11 @@ export class OverflowDesk {
     return this.#policies.get(upstreamId);
   }
 
-  /** Also one that left the configuration while something is there. */
-  tierState(id: string): TierState | undefined {
-    return this.#tiers.get(id);
+  /** Also one that left the configuration while something is there. `place`: undefined unless the tier is, or was, there. */
+  tierState(id: string, place?: string): TierState | undefined {
+    const now = this.#tiers.get(id);
+    if (place === undefined || now?.place === place) return now;
+    return this.#moved.find((state) => state.tier.id === id && state.place === place);
   }
 
   lastLook(upstreamId: string): Look | null {

@@ -74,7 +74,7 @@ export class MoneyReconciler {
     if (job === null) return;
     const name = { id, tier, subject };
     const errand = job.overflow?.errand ?? null;
-    const state = desk.tierState(tier);
+    const state = desk.tierState(tier, placeNoted(job, tier));
     if (errand !== null && errand.paidMicros !== null) {
       await ledger.settle(name, errand.paidMicros);
       return;
@@ -93,8 +93,8 @@ export class MoneyReconciler {
 
   /** R2. What nobody knew may be known to the place by now. */
   async #askAbout(ledger: Ledger, { id, tier, subject, micros, currency }: Reservation): Promise<void> {
-    const state = this.#deps.desk.tierState(tier);
     const job = subject.startsWith(CALL_PREFIX) ? null : await this.#endedJob(subject);
+    const state = job === null ? undefined : this.#deps.desk.tierState(tier, placeNoted(job, tier));
     if (state === undefined || job === null) return;
     const { signal } = new AbortController();
     const taskId = await state.provider.find(subject, signal);
@@ -120,4 +120,10 @@ export class MoneyReconciler {
   #record(outcome: MoneyOutcome, words: MoneyWords): void {
     this.#deps.audit.record(moneyEvent(this.#deps.clock, outcome, words));
   }
+}
+
+/** Where the job's own note says that the tier was. */
+function placeNoted(job: JobRecord, tier: string): string | undefined {
+  const errand = job.overflow?.errand;
+  return errand?.tier === tier ? errand.place : undefined;
 }

@@ -17,6 +17,8 @@ import {
   type RunEnd,
 } from "./errand-claim.ts";
 import { followTask } from "./follow-task.ts";
+import { placeOf } from "./providers/make-provider.ts";
+import type { Provider } from "./providers/provider.ts";
 import { moneyEvent, type MoneyOutcome } from "./money-audit.ts";
 import type { Look } from "./overflow-desk.ts";
 import type { TierState } from "./tier-state.ts";
@@ -73,8 +75,9 @@ export class Errands {
     const { ledger } = desk;
     const name: ReservationName = { id: errand.reservation, tier: errand.tier, subject: job.id };
     if (errand.taskId !== null) {
-      const state = desk.tierState(errand.tier);
-      const why = `the tier ${errand.tier}, which has the job, is not configured`;
+      const state = desk.tierState(errand.tier, errand.place);
+      const gone = desk.tierState(errand.tier) === undefined ? "is not configured" : "is at another place now";
+      const why = `the tier ${errand.tier}, which has the job, ${gone}`;
       if (state === undefined || ledger === null) return postponed(token, "OVERFLOW_OUTCOME_UNKNOWN", why);
       state.inFlight += 1;
       try {
@@ -90,7 +93,7 @@ export class Errands {
       await ledger.giveBack(name, "its gateway ended before the call");
       return null;
     }
-    const state = desk.tierState(errand.tier);
+    const state = desk.tierState(errand.tier, errand.place);
     const taskId = state === undefined ? null : await findTask(this.#deps.clock, state.provider, job.id, claim.signal);
     if (taskId !== null && state !== undefined) {
       const found: JobErrand = { ...errand, taskId, state: "accepted" };
@@ -219,6 +222,7 @@ class Errand {
       if (reserved.kind === "refused") return this.#notBegun(state, reserved);
       const errand: JobErrand = {
         tier: tier.id,
+        place: state.place,
         reservation: name.id,
         ...quote,
         taskId: null,
@@ -245,7 +249,11 @@ class Errand {
     // The last look before money is spent: what has come back meanwhile keeps the job here.
     this.#look = await this.#deps.desk.look(this.#policy, true);
     const now = this.#deps.desk.currentTier(this.#policy.upstream, tier.id);
-    const [lack] = this.#lacksNow(now, thing !== null);
+    // What was looked at is what is asked, though a reload comes before the call does.
+    const { provider } = state;
+    const moved: Lack | undefined =
+      now !== undefined && placeOf(now.provider) !== errand.place ? "tier_unavailable" : undefined;
+    const lack = this.#lacksNow(now, thing !== null)[0] ?? moved;
     if (!this.#look.view.wanted || lack !== undefined || this.#claim.stopped() !== null) {
       await back(lack === undefined ? "capacity is back" : `the tier lacks ${lack}`);
       return lack === undefined ? { kind: "here" } : { kind: "next", lack };
@@ -263,7 +271,7 @@ class Errand {
       await ledger.giveBack(name, "the call did not begin");
       return this.#notBegun(state, begun);
     }
-    return this.#submit(going);
+    return this.#submit(going, provider);
   }
 
   /** What the tier lacks as it is now. Its rules may have been changed since, an approval of each job's own asked for. */
@@ -280,12 +288,12 @@ class Errand {
   }
 
   /** E2. The submission itself is never broken off: what became of it would be unknown. */
-  async #submit(going: Going): Promise<Sent> {
+  async #submit(going: Going, provider: Provider): Promise<Sent> {
     const { tier, name, ledger, state, errand } = going;
     const { metrics, log } = this.#deps;
     const { job, token } = this.#claim;
     this.#claim.left();
-    const outcome = await state.provider.submit(this.#workFor(errand.micros), new AbortController().signal);
+    const outcome = await provider.submit(this.#workFor(errand.micros), new AbortController().signal);
     metrics.submitted(tier.id, outcome.kind);
     log.info("overflow.submit", { job: job.id, tier: tier.id, outcome: outcome.kind });
     switch (outcome.kind) {

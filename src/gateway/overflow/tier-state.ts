@@ -1,9 +1,10 @@
 import type { Tier } from "../../contract/overflow-settings.ts";
 import { Breaker, type BreakerState } from "../../decide/routing/breaker.ts";
 import type { Clock } from "../../kernel/clock.ts";
+import { placeOf } from "./providers/make-provider.ts";
 import type { Provider } from "./providers/provider.ts";
 
-/** What lives of a tier beyond its configuration. It outlives reloads, and errands keep the one that they began with. */
+/** What lives of a tier, at one place, beyond its configuration. It outlives reloads, and errands keep the one that they began with. */
 export class TierState {
   readonly breaker: Breaker;
   /** Errands and calls of this gateway that are with the tier. */
@@ -17,6 +18,10 @@ export class TierState {
     this.provider = provider;
     this.#clock = clock;
     this.breaker = new Breaker(clock.mono());
+  }
+
+  get place(): string {
+    return placeOf(this.tier.provider);
   }
 
   get mayTry(): boolean {

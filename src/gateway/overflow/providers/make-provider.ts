@@ -19,6 +19,12 @@ export function makeProvider(settings: ProviderSettings, clock: Clock): Provider
   });
 }
 
+/** Two tiers or two configurations of one with the same place know the same tasks by the same ids. */
+export function placeOf({ kind, baseUrl, model }: ProviderSettings): string {
+  const dialect = kind === "minimax" && TASK_MODELS.has(model ?? "") ? "minimax-tasks" : kind;
+  return `${dialect} ${baseUrl}`;
+}
+
 function protocolOf(settings: ProviderSettings): CloudProtocol {
   switch (settings.kind) {
     case "minimax":
