@@ -36,6 +36,8 @@ export class Draft {
   readonly #notes: ConversionNote[] = [];
   readonly #ids = new Set<string>();
   readonly #variables = new Set<string>();
+  /** What each variable that was made for a secret is to hold. */
+  readonly #secrets = new Map<string, string>();
 
   constructor(value: unknown) {
     this.tree = new SourceTree(value);
@@ -76,6 +78,22 @@ export class Draft {
   variable(name: string): string {
     this.#variables.add(name);
     return name;
+  }
+
+  /**
+   * A variable for a secret that stood in the file. Each secret has one of its own: two in one variable would be sent to each other's
+   * server. The same secret keeps the name that it has.
+   */
+  secretVariable(like: string, secret: string): string {
+    let name = like;
+    for (let next = 2; this.#isOther(name, secret); next += 1) name = `${like}_${next}`;
+    this.#secrets.set(name, secret);
+    return this.variable(name);
+  }
+
+  #isOther(name: string, secret: string): boolean {
+    const held = this.#secrets.get(name);
+    return held === undefined ? this.#variables.has(name) : held !== secret;
   }
 
   finish(config: Converted["config"], catalog: Converted["catalog"]): Converted {

@@ -158,3 +158,33 @@ test("no key is dropped in silence: wherever one stands that nobody knows, a not
     ),
   );
 });
+
+test("each secret of the file has a variable of its own, so that no server is sent another's key; the same one keeps its name", () => {
+  const server = (name: string, at: number, key: string): unknown => ({
+    model_name: name,
+    litellm_params: { model: "hosted_vllm/m", api_base: `http://10.0.0.${at}:1/v1`, api_key: key },
+  });
+  const outcome = converted({
+    model_list: [server("m-1", 1, "one"), server("m_1", 2, "two"), server("m-1", 3, "one"), server("m-1", 4, "three")],
+    router_settings: { redis_host: "a", redis_password: "four" },
+    litellm_settings: { cache: true, cache_params: { type: "redis", host: "b", password: "five" } },
+  });
+  assert.deepEqual(
+    upstreamsOf(outcome).map(({ key_env, endpoints }) => [key_env, endpoints.map(({ url }) => url)]),
+    [
+      ["M_1_API_KEY", ["http://10.0.0.1:1", "http://10.0.0.3:1"]],
+      ["M_1_API_KEY_2", ["http://10.0.0.2:1"]],
+    ],
+  );
+  assert.ok(notesOf(outcome).includes("dropped model_list.3"), "an entry with another key goes with its upstream's");
+  assert.equal(outcome.config["redis_url"], "redis://:${REDIS_PASSWORD}@a:6379/0");
+  assert.equal(outcome.config["cache_redis_url"], "redis://:${REDIS_PASSWORD_2}@b:6379/0");
+});
+
+test("an empty key is no key, and of a cloud the one that its variable usually holds", () => {
+  const [own] = upstreamsOf(converted(one({ model: "hosted_vllm/m", api_base: "http://h:1", api_key: "" })));
+  assert.equal(own?.["key_env"], undefined);
+  const outcome = converted(one({ model: "openai/m", api_key: "" }));
+  assert.equal(upstreamsOf(outcome)[0]?.["key_env"], "OPENAI_API_KEY");
+  assert.ok(outcome.notes.every(({ kind }) => kind !== "secret"));
+});

@@ -176,7 +176,7 @@ function readPeerKey(id: string, branch: Branch, draft: Draft): string | undefin
   if (text === undefined) return undefined;
   const variable = /^\$\{env\.([A-Za-z_]\w*)\}$/.exec(text)?.[1];
   if (variable !== undefined) return draft.variable(variable);
-  const name = draft.variable(variableName(id, "api key"));
+  const name = draft.secretVariable(variableName(id, "api key"), text);
   draft.note(branch, "secret", `stands in the file in plain text: put it into the environment variable ${name}`);
   return name;
 }

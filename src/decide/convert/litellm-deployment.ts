@@ -25,7 +25,7 @@ export interface Deployment {
 
 const ENV_REFERENCE = /^os\.environ\/([A-Za-z_][A-Za-z0-9_]*)$/;
 /** What authors write where a client library insists on a key and the server asks for none. */
-const NO_KEY = /^(?:none|null|empty|no[-_ ]?key|fake|dummy|not[-_ ]?needed|na|n\/a)$/i;
+const NO_KEY = /^(?:|none|null|empty|no[-_ ]?key|fake|dummy|not[-_ ]?needed|na|n\/a)$/i;
 const SECONDS_MAX = 86_400;
 const ATTEMPTS_MAX = 10;
 const NAME_CHARS_MAX = 256;
@@ -121,11 +121,12 @@ function readKey(
   const text = branch.scalar();
   const variable = environmentOf(text);
   if (variable !== undefined) return draft.variable(variable);
+  if (text?.trim() === "" && fallback !== null) return draft.variable(fallback);
   if (text === undefined || NO_KEY.test(text.trim())) {
     draft.note(branch, "changed", "taken for no key: the engine is asked without one");
     return null;
   }
-  const name = draft.variable(fallback ?? variableName(group, "api key"));
+  const name = draft.secretVariable(fallback ?? variableName(group, "api key"), text);
   draft.note(branch, "secret", `stands in the file in plain text: put it into the environment variable ${name}`);
   return name;
 }

@@ -100,12 +100,13 @@ function readOrVariable(branch: Branch, draft: Draft, name: string, form: RegExp
   const variable = environmentOf(text);
   if (variable !== undefined && VARIABLE.test(variable)) return `\${${draft.variable(variable)}}`;
   if (form?.test(text) === true) return plain(text);
+  const held = draft.secretVariable(name, text);
   draft.note(
     branch,
     "secret",
-    `stands in the file in plain text: put it into the environment variable ${name}, written as in an address`,
+    `stands in the file in plain text: put it into the environment variable ${held}, written as in an address`,
   );
-  return `\${${draft.variable(name)}}`;
+  return `\${${held}}`;
 }
 
 function readCache(module: Branch, draft: Draft): number | undefined {
