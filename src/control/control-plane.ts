@@ -287,6 +287,11 @@ export class ControlPlane {
     this.#keys.replace("config", auth.keys);
   }
 
+  /** Keys made while running by the gateway of the same process, in force for the next request. */
+  applyStoredKeys(keys: AuthSettings["keys"]): void {
+    this.#keys.replace("stored", keys);
+  }
+
   /** Reads the catalog's file again. */
   reload(): void {
     this.#source?.reload();

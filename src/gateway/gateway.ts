@@ -62,6 +62,8 @@ export interface GatewayOptions {
   readonly version: string;
   /** Keys that live as long as the process: the one-time key of `up`. */
   readonly sessionKeys?: GatewayConfig["auth"]["keys"];
+  /** Told of the keys that are made while it runs, at start and after each change. */
+  readonly onStoredKeys?: KeyAdmin["onStored"];
   readonly logLost?: () => number;
 }
 
@@ -176,7 +178,8 @@ export class Gateway {
     this.#client = opened.client;
     this.#budget = new BufferBudget(config.maxBufferedBytes);
     this.#keys = new KeyRing(clock, { config: config.auth.keys, session: options.sessionKeys ?? [] });
-    this.#keyAdmin = { ring: this.#keys, stored: new StoredKeys(config.dataDir), clock };
+    const stored = new StoredKeys(config.dataDir);
+    this.#keyAdmin = { ring: this.#keys, stored, clock, onStored: options.onStoredKeys };
     loadStoredKeys(this.#keyAdmin);
     this.#coordination = opened.coordination;
     this.#feed = opened.feed;

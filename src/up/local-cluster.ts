@@ -114,6 +114,11 @@ export class LocalCluster {
     else this.#log.error("config.refused", { message: "auth.mode: `none` is refused while control.listen is open" });
   }
 
+  /** Keys that were made at the gateway in this process: who may come in there may come in here. */
+  applyStoredKeys(keys: AuthSettings["keys"]): void {
+    this.#plane.applyStoredKeys(keys);
+  }
+
   /** Reads the catalog's file again. */
   reload(): void {
     this.#plane.reload();

@@ -19,6 +19,8 @@ export interface Beside {
   /** Adds to what the file says. */
   readonly extend: (config: GatewayConfig) => GatewayConfig;
   readonly sessionKeys: GatewayConfig["auth"]["keys"];
+  /** Keys that are made while the gateway runs: at start, and after each change. */
+  readonly onStoredKeys?: (keys: GatewayConfig["auth"]["keys"]) => void;
   /** Called once when the gateway can serve. */
   readonly onReady: (gateway: Gateway, config: GatewayConfig) => void | Promise<void>;
   /** A new valid file. */
@@ -56,9 +58,9 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
   try {
     beside = await options.beside(loaded);
     current = beside.extend(loaded.config);
-    const { sessionKeys } = beside;
+    const { sessionKeys, onStoredKeys } = beside;
     const common = { clock: io.clock, random: systemRandom, log, version: ports.version };
-    gateway = await Gateway.start({ ...common, config: current, sessionKeys });
+    gateway = await Gateway.start({ ...common, config: current, sessionKeys, onStoredKeys });
   } catch (error) {
     log.error("gateway.start_failed", { message: messageOf(error) });
     await beside?.stop();

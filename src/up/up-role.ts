@@ -154,6 +154,7 @@ class Up {
     const { dataDir } = loaded.config;
     return {
       sessionKeys: [this.#client.key, this.#operator.key],
+      onStoredKeys: (keys) => cluster.applyStoredKeys(keys),
       extend: (config) => this.#extend(config, cluster),
       onReady: async (gateway, config) => {
         const model = await this.#modelToTry(gateway, config);

@@ -1,5 +1,6 @@
 import { newKeyRequest, rotateKeyRequest } from "../../contract/admin-keys.ts";
 import type { IssuedKey, KeyView } from "../../contract/admin-keys.ts";
+import type { ApiKey } from "../../contract/gateway-config.ts";
 import { formatIsoTime } from "../../kernel/clock.ts";
 import type { Clock, EpochMs } from "../../kernel/clock.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
@@ -15,14 +16,15 @@ export interface KeyAdmin {
   readonly ring: KeyRing;
   readonly stored: StoredKeys;
   readonly clock: Clock;
+  /** Told of all keys of the store, at start and after each change. */
+  readonly onStored?: ((keys: readonly ApiKey[]) => void) | undefined;
 }
 
 /** Reads the store into the ring; at start, and after each change. */
-export function loadStoredKeys({ ring, stored, clock }: KeyAdmin): void {
-  ring.replace(
-    "stored",
-    stored.list(clock.wall()).map(({ key }) => key),
-  );
+export function loadStoredKeys({ ring, stored, clock, onStored }: KeyAdmin): void {
+  const keys = stored.list(clock.wall()).map(({ key }) => key);
+  ring.replace("stored", keys);
+  onStored?.(keys);
 }
 
 /** `GET /admin/keys`. */
