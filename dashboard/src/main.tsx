@@ -22,7 +22,16 @@ function App(): JSX.Element {
   const out = (why: string | null): void => setSession({ kind: "out", why });
   useEffect(() => {
     whenSignedOut(() => out("UNAUTHORIZED: the session has ended"));
-    void findSession().then(setSession);
+    const find = (): void => void findSession().then(setSession);
+    // A link that is put into the address of a page that is open already loads nothing.
+    const followLink = (): void => {
+      if (readOnce(location.hash) === null) return;
+      setSession({ kind: "looking" });
+      find();
+    };
+    find();
+    addEventListener("hashchange", followLink);
+    return () => removeEventListener("hashchange", followLink);
   }, []);
   const signOut = (): void => {
     void ask("DELETE", BOARD_ROUTES.session).then((result) => (result.kind === "unreachable" ? undefined : out(null)));

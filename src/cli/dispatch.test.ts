@@ -32,10 +32,13 @@ test("nothing, half a command and a wrong word are usage errors on stderr, with 
   ]) {
     const { code, out, err } = await run(argv);
     assert.deepEqual([code, out], [2, ""], argv.join(" "));
-    assert.match(err, /usage: yardmaster/);
+    assert.match(err, /^usage: yardmaster|^see: yardmaster/m);
   }
-  assert.match((await run(["config", "chek"])).err, /did you mean `check`/);
-  assert.match((await run(["confg"])).err, /did you mean `config`/);
+  assert.equal(
+    (await run(["config", "chek"])).err,
+    "yardmaster: unknown command `config chek`; did you mean `check`?\nsee: yardmaster config --help\n",
+  );
+  assert.match((await run(["confg"])).err, /did you mean `config`\?\nsee: yardmaster --help\n$/);
 });
 
 test("help and version go to stdout with exit code 0", async () => {

@@ -80,7 +80,9 @@ function explainUnknown(
     within.map((command) => command.words[depth] ?? ""),
   );
   const hint = near === undefined ? "" : `; did you mean \`${near}\`?`;
-  io.err(`yardmaster: unknown command \`${escapeControls(words.slice(0, depth + 1).join(" "))}\`${hint}\n\n${listing}`);
+  // What was wrong stays in sight: a list of all commands would push it off the screen.
+  const see = `see: ${["yardmaster", ...words.slice(0, depth), "--help"].join(" ")}`;
+  io.err(`yardmaster: unknown command \`${escapeControls(words.slice(0, depth + 1).join(" "))}\`${hint}\n${see}\n`);
   return EXIT.usage;
 }
 

@@ -5,6 +5,7 @@ import { aGpu } from "../../src/testing/fake-nvidia-smi.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { startCall } from "../e2e/support/calls.ts";
 import { OUTSIDE_KEY } from "../e2e/support/overflow-world.ts";
+import { CONTROL_ROUTES } from "../../src/contract/control-api.ts";
 import { OPERATOR_KEY, reach } from "../e2e/support/program.ts";
 import { BoardWorld, confirm, goTo, HOSTILE_MODEL, HOSTILE_TEXT } from "./support/board-world.ts";
 import { assertAccessible, assertFits } from "./support/look.ts";
@@ -46,6 +47,15 @@ test("the link that `up` prints signs one browser in, once, and leaves nothing o
   await second.page.getByRole("button", { name: "Sign in" }).click();
   await second.page.locator(".notice", { hasText: "UNAUTHORIZED" }).waitFor();
   await assertAccessible(second.page, "the sign-in");
+  const made = await fetch(world.control + CONTROL_ROUTES.boardLinks, {
+    method: "POST",
+    headers: { authorization: `Bearer ${OPERATOR_KEY}` },
+  });
+  const { path } = (await made.json()) as { path: string };
+  // In the page that is open already: nothing is loaded anew.
+  await second.page.goto(world.control + path);
+  await second.page.locator(".shell").waitFor();
+  assert.equal(new URL(second.page.url()).hash, "");
   await second.page.context().close();
 });
 
