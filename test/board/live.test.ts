@@ -42,7 +42,7 @@ test("the link that `up` prints signs one browser in, once, and leaves nothing o
   assert.match(await page.locator(".who").innerText(), /local-operator \(admin\)/);
   const second = await world.browser.open(world.link);
   await second.page.locator(".notice").waitFor();
-  assert.match(await second.page.locator(".notice").innerText(), /^UNAUTHORIZED: /);
+  assert.match(await second.page.locator(".notice").innerText(), /^UNAUTHORIZED: the link was used already/);
   await second.page.getByLabel("Key").fill("CANARY-no-such-key-0123456789abcdef0123456789");
   await second.page.getByRole("button", { name: "Sign in" }).click();
   await second.page.locator(".notice", { hasText: "UNAUTHORIZED" }).waitFor();

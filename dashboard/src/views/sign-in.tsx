@@ -61,8 +61,9 @@ export function SignIn({ why, onSignedIn }: SignInProps): JSX.Element {
         </div>
       </form>
       <p class="quiet">
-        No key yet? <code>yardmaster key new --id NAME --role operator</code> makes one. On the machine of{" "}
-        <code>yardmaster up</code>, the link that it printed signs in once.
+        No key yet? <code>yardmaster key new --id NAME</code> <code>--role operator</code> makes one. On the machine of{" "}
+        <code>yardmaster up</code>, the link that it printed signs in once, and <code>yardmaster ctl board</code> prints
+        another.
       </p>
     </main>
   );

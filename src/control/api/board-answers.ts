@@ -154,10 +154,8 @@ export class BoardAnswers {
   }
 
   #keyOf(presented: string, peer: string): AcceptedKey {
-    const check = this.#ports.keys.check(presented, peer);
+    const check = this.#checked(presented, peer);
     if (check.kind === "ok") return check.key;
-    if (check.kind === "throttled")
-      throw new YardmasterError("RATE_LIMITED", "too many wrong keys came from this address");
     throw new YardmasterError(
       "UNAUTHORIZED",
       check.kind === "expired" ? "the key has expired" : "the key is not valid",
@@ -168,8 +166,15 @@ export class BoardAnswers {
     const key = this.#ports.sessions.takeOnce(secret);
     if (key !== undefined) return key;
     // Counts as a wrong key, which it is: guessing links is slowed down like guessing keys.
-    this.#keyOf(secret, peer);
+    this.#checked(secret, peer);
     throw new YardmasterError("UNAUTHORIZED", "the link was used already, or its time is over");
+  }
+
+  #checked(presented: string, peer: string): Exclude<ReturnType<KeyRing["check"]>, { kind: "throttled" }> {
+    const check = this.#ports.keys.check(presented, peer);
+    if (check.kind === "throttled")
+      throw new YardmasterError("RATE_LIMITED", "too many wrong keys came from this address");
+    return check;
   }
 
   #told(session: BoardSession | null): Who {
