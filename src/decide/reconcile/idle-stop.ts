@@ -22,7 +22,10 @@ export function stopIdle(draft: PassDraft, models: ByModel, observed: Observed):
 
 /** From now on none of it is wanted, until somebody asks again. */
 export function noteIdle(draft: PassDraft, model: Model): void {
-  draft.writeModel({ ...draft.model(model.name), scaledTo: 0, demandedAt: null });
+  const doc = draft.model(model.name);
+  // Its replicas run on until a second pass has confirmed that they are too many.
+  if (doc.scaledTo === 0 && doc.demandedAt === null) return;
+  draft.writeModel({ ...doc, scaledTo: 0, demandedAt: null });
   draft.event("modelIdle", { model: model.name }, `nobody has asked for it for ${(model.idleStopMs ?? 0) / 1_000} s`);
 }
 
