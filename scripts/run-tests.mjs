@@ -12,9 +12,15 @@ const TEST_MS_MAX = 300_000;
 const EVERYTHING = ["src/**/*.test.ts", "dashboard/**/*.test.ts", "test/**/*.test.ts"];
 /** These mostly wait for times to pass, and none of them measures any: they go one after another beside all others. */
 const PATIENT = [
+  "test/e2e/agent-adoption.test.ts",
+  "test/e2e/agent-engines.test.ts",
   "test/e2e/agent-faults.test.ts",
+  "test/e2e/batches-crash.test.ts",
   "test/e2e/coordination-failover.test.ts",
   "test/e2e/exit-case*.test.ts",
+  "test/e2e/jobs-crash.test.ts",
+  "test/e2e/live-demand.test.ts",
+  "test/e2e/live-leaders.test.ts",
   "test/e2e/live-nodes.test.ts",
   "test/e2e/verify.test.ts",
 ];

@@ -4,6 +4,7 @@ import { createServer } from "node:net";
 import { once } from "node:events";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
+import { systemRandom } from "../../kernel/random.ts";
 
 export interface TestServer extends AsyncDisposable {
   readonly url: string;
@@ -96,16 +97,24 @@ export function dataFolder(name: string, owner?: { readonly uid: number; readonl
   return folder;
 }
 
+/** Below the ports that the kernel gives to connections, and above those that engines get. */
+const PORT_FIRST = 20_000;
+const PORT_COUNT = 12_000;
+
 /** Free a moment ago: whoever starts on it must be ready to fail and ask again. */
 export async function freePort(): Promise<number> {
-  const probe = createServer();
-  probe.listen(0, "127.0.0.1");
-  await once(probe, "listening");
-  const address = probe.address();
-  probe.close();
-  await once(probe, "close");
-  if (address === null || typeof address === "string") throw new Error("a TCP server has a port");
-  return address.port;
+  for (;;) {
+    const port = PORT_FIRST + Math.floor(systemRandom.next() * PORT_COUNT);
+    const probe = createServer();
+    const free = await new Promise<boolean>((done) => {
+      probe.once("error", () => done(false));
+      probe.listen(port, "127.0.0.1", () => done(true));
+    });
+    if (!free) continue;
+    probe.close();
+    await once(probe, "close");
+    return port;
+  }
 }
 
 interface Started {
