@@ -15,6 +15,15 @@ test("a line's body is what stands in it, byte for byte [20.J7]", () => {
   assert.equal(Buffer.from(text).subarray(read.line.bodyStart, read.line.bodyEnd).toString("utf8"), body);
 });
 
+test("a mark of UTF-8 before a line, as some editors write it, is no part of it [20.J7]", () => {
+  const text = `\ufeff{"custom_id":"a","method":"POST","url":"${ENDPOINT}","body":{"model":"m"}}`;
+  const read = line(text);
+  assert.ok(read.kind === "line");
+  assert.equal(Buffer.from(text).subarray(read.line.bodyStart, read.line.bodyEnd).toString("utf8"), '{"model":"m"}');
+  assert.equal(line("\ufeff").kind, "blank");
+  assert.equal(line("\ufeff\ufeff{}").kind, "bad");
+});
+
 const head = `"method":"POST","url":"${ENDPOINT}"`;
 const rows: readonly (readonly [text: string, code: string])[] = [
   ["nonsense", "invalid_json_line"],

@@ -17,6 +17,7 @@ export type LineReading =
 
 export const CUSTOM_ID_CHARS_MAX = 512;
 const MODEL_CHARS_MAX = 256;
+const UTF8_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 const KNOWN = ["custom_id", "method", "url", "body"] as const;
 
 const bad = (code: string, message: string, param: string | null = null): LineReading => ({
@@ -26,9 +27,21 @@ const bad = (code: string, message: string, param: string | null = null): LineRe
 
 /**
  * Reads one line without its end. The body is not taken apart: it goes to the engine as it stands, and whatever names its model
- * twice is refused, since the engine could believe the other one.
+ * twice is refused, since the engine could believe the other one. A mark of UTF-8 before it, which some editors and shells write at
+ * the start of a file, is no part of it.
  */
 export function readLine(bytes: Buffer, endpoint: string): LineReading {
+  if (!bytes.subarray(0, UTF8_MARK.length).equals(UTF8_MARK)) return readMarkless(bytes, endpoint);
+  const reading = readMarkless(bytes.subarray(UTF8_MARK.length), endpoint);
+  if (reading.kind !== "line") return reading;
+  const { bodyStart, bodyEnd } = reading.line;
+  return {
+    kind: "line",
+    line: { ...reading.line, bodyStart: bodyStart + UTF8_MARK.length, bodyEnd: bodyEnd + UTF8_MARK.length },
+  };
+}
+
+function readMarkless(bytes: Buffer, endpoint: string): LineReading {
   if (isBlank(bytes)) return { kind: "blank" };
   const scan = new JsonTopScan(KNOWN);
   scan.push(bytes);
