@@ -58,6 +58,8 @@ const goesOn: readonly [name: string, tier: Record<string, unknown>, sim: Record
   ["is away for a moment", PAID, { status: 503 }, 0],
   ["has no money left", PAID, { status: 402 }, 0],
   ["fails inside, after who knows what work", PAID, { status: 500 }, 1],
+  ["says in a good answer that it failed", PAID, { status: 200, body: { error: { message: "overloaded" } } }, 1],
+  ["says in a good answer that it is full", PAID, { status: 200, body: { error: { message: "full", code: 429 } } }, 1],
   ["costs nothing and fails inside", {}, { status: 500 }, 0],
 ];
 for (const [name, tier, sim, held] of goesOn)

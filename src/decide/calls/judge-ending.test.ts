@@ -90,22 +90,37 @@ for (const row of streams)
 
 const COMPLETE = { usage: UNKNOWN_USAGE, looksComplete: true, isError: false, errorStatus: undefined };
 const wholes: { name: string; ending: WholeEnding; expect: WholeEnding["kind"] }[] = [
-  { name: "a whole JSON answer is sent", ending: judgeWhole(COMPLETE, false, true), expect: "send" },
+  { name: "a whole JSON answer is sent", ending: judgeWhole(COMPLETE, false, true, false), expect: "send" },
   {
     name: "half a JSON answer is garbage [80.A10]",
-    ending: judgeWhole({ ...COMPLETE, looksComplete: false }, false, true),
+    ending: judgeWhole({ ...COMPLETE, looksComplete: false }, false, true, false),
     expect: "garbage",
   },
   {
     name: "an answer without a stream can't follow comments",
-    ending: judgeWhole(COMPLETE, true, true),
+    ending: judgeWhole(COMPLETE, true, true, false),
     expect: "notAStream",
   },
   {
     name: "an answer that can't be put into the route's form is garbage",
-    ending: judgeWhole(COMPLETE, false, false),
+    ending: judgeWhole(COMPLETE, false, false, false),
     expect: "garbage",
   },
-  { name: "a body that is not JSON is not judged", ending: judgeWhole(null, false, true), expect: "send" },
+  { name: "a body that is not JSON is not judged", ending: judgeWhole(null, false, true, false), expect: "send" },
+  {
+    name: "an error with a good status is sent where nobody else goes on",
+    ending: judgeWhole({ ...COMPLETE, isError: true }, false, true, false),
+    expect: "send",
+  },
+  {
+    name: "an error with a good status is no answer where somebody else goes on [80.O5]",
+    ending: judgeWhole({ ...COMPLETE, isError: true, errorStatus: 429 }, false, true, true),
+    expect: "garbage",
+  },
+  {
+    name: "an error that blames the request is told, whoever could go on [80.O5]",
+    ending: judgeWhole({ ...COMPLETE, isError: true, errorStatus: 400 }, false, true, true),
+    expect: "send",
+  },
 ];
 for (const row of wholes) test(row.name, () => assert.equal(row.ending.kind, row.expect));

@@ -1,17 +1,23 @@
 import type { BodyFacts } from "../http/body-usage.ts";
+import { blamesRequest } from "../sse/refusal-event.ts";
 import { streamSucceeded, type StreamVerdict } from "../sse/stream-watcher.ts";
 
-/** What becomes of a whole answer. `facts`: null for bodies that are not JSON. */
+/**
+ * What becomes of a whole answer. `facts`: null for bodies that are not JSON. `mayGoOn`: somebody else is there to go on with the request,
+ * for whom an error with a good status is no answer, unless it is the request's own.
+ */
 export type WholeEnding =
   | { readonly kind: "send"; readonly outcome: "ok" | "engine_error" }
   | { readonly kind: "garbage"; readonly why: string }
   /** Comments have made it a stream already. */
   | { readonly kind: "notAStream" };
 
-export function judgeWhole(facts: BodyFacts | null, begun: boolean, fits: boolean): WholeEnding {
+export function judgeWhole(facts: BodyFacts | null, begun: boolean, fits: boolean, mayGoOn: boolean): WholeEnding {
   if (facts?.looksComplete === false) return { kind: "garbage", why: "the engine's answer is not valid JSON" };
   if (begun) return { kind: "notAStream" };
   if (!fits) return { kind: "garbage", why: "the engine's answer is not what this route answers with" };
+  if (mayGoOn && facts?.isError === true && !blamesRequest(facts.errorStatus))
+    return { kind: "garbage", why: "the engine answered with an error in place of a result" };
   return { kind: "send", outcome: facts?.isError === true ? "engine_error" : "ok" };
 }
 

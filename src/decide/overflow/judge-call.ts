@@ -1,7 +1,7 @@
 import type { AuditEvent } from "../../contract/audit-event.ts";
 import type { ProviderPrice } from "../../contract/provider-settings.ts";
 import type { RetryCause } from "../routing/retry-policy.ts";
-import { costOf } from "./providers/price-quote.ts";
+import { chargeFor } from "./providers/price-quote.ts";
 
 /** What is known of the money of a chat that went to a tier. */
 export type CallMoney =
@@ -67,7 +67,7 @@ export function judgeEndedCall(
   if (outcome === "ok") {
     if (price.unit === "call") return { kind: "charged", micros: price.micros };
     if (promptTokens === null || completionTokens === null) return { kind: "charged", micros: null };
-    return { kind: "charged", micros: costOf(price, promptTokens + completionTokens) ?? null };
+    return { kind: "charged", micros: chargeFor(price, promptTokens + completionTokens) ?? null };
   }
   const leftByClient = outcome === "client_aborted" || outcome === "client_stalled";
   return firstByteMs !== null || leftByClient

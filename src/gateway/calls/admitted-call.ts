@@ -315,7 +315,7 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
     const facts = isJson ? readBodyUsage(body) : null;
     const { rewriteAnswer } = this.#request;
     const sent = rewriteAnswer === null ? body : rewriteAnswer(body);
-    const ending = judgeWhole(facts, this.writer.committed, sent !== null);
+    const ending = judgeWhole(facts, this.writer.committed, sent !== null, this.#request.goOn !== null);
     switch (ending.kind) {
       case "garbage":
         this.#giveUp(attempt, { kind: "garbage" }, ending.why);

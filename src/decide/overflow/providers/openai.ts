@@ -14,7 +14,7 @@ import {
   type CloudPlan,
   type CloudProtocol,
 } from "./cloud-call.ts";
-import { costOf, quote } from "./price-quote.ts";
+import { chargeFor, quote } from "./price-quote.ts";
 import type { ProviderWork, SubmitOutcome } from "./provider-work.ts";
 
 /** Of a chat template around a prompt, per message and in all: tokens that stand in no byte of the body. */
@@ -73,7 +73,9 @@ function plan({ model, price }: ProviderSettings, work: ProviderWork): CloudPlan
 /** No token is shorter than a byte. Undefined where the answer's length is left open, as nobody can say what that costs. */
 function tokensAtMost(asked: JsonObject, body: string, embeds: boolean): number | undefined {
   if (showsMoreThanText(asked["messages"]) || showsMoreThanText(asked["input"])) return undefined;
-  if (asked["web_search_options"] !== undefined || callsPlacesTools(asked["tools"])) return undefined;
+  if (WITH_PRICE_OF_THEIR_OWN.some((name) => isGiven(asked[name])) || callsPlacesTools(asked["tools"]))
+    return undefined;
+  if (speaks(asked["modalities"]) || isHurried(asked["service_tier"])) return undefined;
   const answer = largestOf(asked, ["max_completion_tokens", "max_tokens", "max_output_tokens"]);
   const choices = largestOf(asked, ["n", "best_of"]) ?? 1;
   if (!embeds && !(isCount(answer) && isCount(choices))) return undefined;
@@ -81,6 +83,31 @@ function tokensAtMost(asked: JsonObject, body: string, embeds: boolean): number 
   const prompt = Buffer.byteLength(body) + TEMPLATE_TOKENS * messages;
   return prompt + (embeds ? 0 : Number(answer) * Number(choices));
 }
+
+/**
+ * Members by which more is bought than the tokens of this text by this model: searches, sounds, other models, and texts that the place
+ * keeps.
+ */
+const WITH_PRICE_OF_THEIR_OWN = [
+  "web_search_options",
+  "audio",
+  "models",
+  "plugins",
+  "mcp_servers",
+  "container",
+  "previous_response_id",
+  "conversation",
+];
+
+const isGiven = (value: unknown): boolean => value !== undefined && value !== null;
+
+/** Tokens of sound cost more than those of text. */
+const speaks = (modalities: unknown): boolean =>
+  isGiven(modalities) && !(Array.isArray(modalities) && modalities.every((each) => each === "text"));
+
+/** A better place in the line is dearer. */
+const isHurried = (serviceTier: unknown): boolean =>
+  isGiven(serviceTier) && !["auto", "default", "flex"].includes(String(serviceTier));
 
 /** A place may go by any of them. NaN: one is no count, undefined: none is given. */
 function largestOf(asked: JsonObject, names: readonly string[]): number | undefined {
@@ -132,7 +159,7 @@ function readSubmission(price: ProviderPrice | null, answer: CloudAnswer): Submi
 function chargeOf(price: ProviderPrice | null, tokens: unknown): number | undefined {
   if (price === null) return 0;
   if (price.unit === "call") return price.micros;
-  return price.unit === "1kTokens" && typeof tokens === "number" ? costOf(price, tokens) : undefined;
+  return price.unit === "1kTokens" && typeof tokens === "number" ? chargeFor(price, tokens) : undefined;
 }
 
 function errorOf(members: JsonObject | undefined): { readonly said: string; readonly code: string } | undefined {

@@ -46,6 +46,8 @@ test("a charge is read from numbers and digits alone, and anything else is none 
     [-0.01, undefined],
     [Number.NaN, undefined],
     [Number.POSITIVE_INFINITY, undefined],
+    [1e30, 1e15],
+    ["1".repeat(40), 1e15],
     ["1e9", undefined],
     ["", undefined],
     ["EUR 3", undefined],

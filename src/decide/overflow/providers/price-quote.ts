@@ -34,10 +34,22 @@ export function costOf(price: ProviderPrice, amount: number): number | undefined
   return Number.isSafeInteger(micros) ? micros : undefined;
 }
 
-/** What a place says that it charged, in units of its currency, as millionths. Undefined where it can't be a price. */
+/** More than any budget holds, and small enough for the sums of an account to stay exact. */
+const CHARGE_MAX = 1_000_000_000 * MICROS;
+
+/**
+ * What a place says that it charged, in units of its currency, as millionths. Undefined where it can't be a price. A number that is too large
+ * for any is told as the largest: taken for none it would count as what was expected, and the tier would go on.
+ */
 export function readCharge(value: unknown): number | undefined {
-  const number = typeof value === "string" && /^\d{1,12}(?:\.\d{1,12})?$/.test(value) ? Number(value) : value;
-  if (typeof number !== "number" || !Number.isFinite(number) || number < 0) return undefined;
-  const micros = microsUp(number * MICROS);
-  return Number.isSafeInteger(micros) ? micros : undefined;
+  const number = typeof value === "string" && /^\d{1,300}(?:\.\d{1,30})?$/.test(value) ? Number(value) : value;
+  return typeof number === "number" ? chargeOf(number * MICROS) : undefined;
 }
+
+/** As `costOf`, of what was used and not of what may be. */
+export function chargeFor(price: ProviderPrice, used: number): number | undefined {
+  return chargeOf(price.micros * (price.unit === "1kTokens" ? used / 1_000 : used));
+}
+
+const chargeOf = (micros: number): number | undefined =>
+  Number.isFinite(micros) && micros >= 0 ? Math.min(CHARGE_MAX, microsUp(micros)) : undefined;
