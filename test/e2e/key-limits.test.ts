@@ -54,6 +54,22 @@ test("the official OpenAI client reads what is left of its key's limits, and a r
   });
 });
 
+test("a list of prompts is reserved for as many answers as it has prompts, also a long one, and the largest length that is asked for counts [60.K3]", async () => {
+  await withLimited({ tokens_per_minute: 100_000 }, async (_gateway, openai) => {
+    const ask = (prompt: string[] | number[][], more: Record<string, number> = {}): Promise<string> =>
+      openai.completions.create({ model: "m", prompt, max_tokens: 40, ...more }).then(
+        () => "ok",
+        (error: unknown) => (error instanceof OpenAI.APIError ? String(error.code) : String(error)),
+      );
+    assert.equal(await ask(["a", "b"]), "ok");
+    const many = Array.from({ length: 3_000 }, () => "a");
+    assert.equal(await ask(many), "REQUEST_OVER_LIMIT");
+    assert.equal(await ask(many.map((_, at) => [at])), "REQUEST_OVER_LIMIT");
+    assert.equal(await ask([...many, "b".repeat(70_000)]), "REQUEST_OVER_LIMIT");
+    assert.equal(await ask(["a"], { max_completion_tokens: 1, max_tokens: 200_000 }), "REQUEST_OVER_LIMIT");
+  });
+});
+
 test("a stream that its client leaves is settled too, and its place is free again [60.K3]", async () => {
   await withLimited({ max_in_flight: 1, tokens_per_day: 2_000 }, async (_gateway, openai) => {
     const stream = await openai.chat.completions.create({ model: "m", messages, max_tokens: 900, stream: true });

@@ -1,11 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { amountOf, costMicros, estimateTokens, tokensUsed, type EndedRequest } from "./estimate-tokens.ts";
+import fc from "fast-check";
+import { amountOf, costMicros, estimateTokens, promptsIn, tokensUsed, type EndedRequest } from "./estimate-tokens.ts";
 
 const rows: readonly {
   readonly name: string;
   readonly bytes?: number;
   readonly generates?: boolean;
+  readonly prompts?: number;
   readonly body?: Readonly<Record<string, string>>;
   readonly expect: readonly [number, number];
 }[] = [
@@ -17,17 +19,37 @@ const rows: readonly {
     expect: [32_768, 0],
   },
   { name: "the body says how long its answer may become", body: { max_tokens: "50" }, expect: [100, 50] },
-  { name: "the newer member goes first", body: { max_tokens: "50", max_completion_tokens: "60" }, expect: [100, 60] },
+  {
+    name: "of several members the largest, whichever the engine goes by",
+    body: { max_tokens: "80", max_completion_tokens: "60", max_output_tokens: "1" },
+    expect: [100, 80],
+  },
+  { name: "choices that are made and not shown", body: { max_tokens: "50", n: "1", best_of: "4" }, expect: [100, 200] },
+  { name: "each prompt is answered", prompts: 3, body: { max_tokens: "50", n: "2" }, expect: [100, 300] },
   { name: "responses have their own", body: { max_output_tokens: "70" }, expect: [100, 70] },
   { name: "each choice is as long", body: { max_tokens: "50", n: "3" }, expect: [100, 150] },
   { name: "an answer of no stated length", body: {}, expect: [100, 1_024] },
   { name: "what is no count is the engine's to judge", body: { max_tokens: '"50"', n: "-2" }, expect: [100, 1_024] },
 ];
-for (const { name, bytes = 400, generates = true, body = {}, expect } of rows)
+for (const { name, bytes = 400, generates = true, body = {}, prompts, expect } of rows)
   test(`estimate: ${name} [60.K3]`, () => {
-    const { prompt, completion } = estimateTokens(bytes, generates, (member) => body[member]);
+    const { prompt, completion } = estimateTokens(bytes, generates, (member) => body[member], prompts);
     assert.deepEqual([prompt, completion], expect);
   });
+
+test("as many prompts are counted as a list of texts or of tokens holds, however they are written [60.K3]", () => {
+  const written = (value: unknown): number[] =>
+    [JSON.stringify(value), JSON.stringify(value, null, 2)].map((text) => promptsIn(Buffer.from(text)));
+  assert.deepEqual(written("a, b"), [1, 1]);
+  assert.deepEqual(written([]), [1, 1]);
+  assert.deepEqual(written([1, 2, 3]), [1, 1]);
+  assert.deepEqual(written([[1, 2], [3], []]), [3, 3]);
+  const texts = fc.array(fc.oneof(fc.string(), fc.constantFrom('"', "\\", '\\"', '","', "[")), {
+    minLength: 1,
+    maxLength: 8,
+  });
+  fc.assert(fc.property(texts, (list) => assert.deepEqual(written(list), [list.length, list.length])));
+});
 
 const PRICE = { input: 2.5, output: 10, cached: 0.25, currency: "USD" };
 

@@ -5,7 +5,7 @@ import type { BodyForm } from "../../decide/idempotency/body-fingerprint.ts";
 import { planReplay, remembers } from "../../decide/replay/plan-replay.ts";
 import { parseBoundary } from "../../decide/http/multipart-reader.ts";
 import type { Bag } from "../../kernel/bag.ts";
-import { estimateTokens, NO_ESTIMATE } from "../../decide/limits/estimate-tokens.ts";
+import { estimateTokens, NO_ESTIMATE, promptsIn, type Estimate } from "../../decide/limits/estimate-tokens.ts";
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import { AdmittedCall } from "../calls/admitted-call.ts";
@@ -203,13 +203,10 @@ export class InferenceHandler {
 
   /** Against the limits of the key, which may take a step of the store that gateways share. */
   #count(arrived: Arrived): void {
-    const { arriving, upstream, scanned, bytes, refuse } = arrived;
+    const { arriving, upstream, scanned, chunks, bytes, refuse } = arrived;
     const { hold, res, route } = arriving.context;
     if (hold === undefined) return this.#proceed(arrived);
-    const estimate =
-      scanned.kind === "json"
-        ? estimateTokens(bytes, route.streamEnd === "finishReason", (name) => scanned.scan.fields.get(name)?.text)
-        : NO_ESTIMATE;
+    const estimate = scanned.kind === "json" ? estimateOf(scanned, chunks, bytes, route) : NO_ESTIMATE;
     this.#arriving += 1;
     hold.reserve(estimate, upstream.settings.price, (refusal) => {
       this.#arriving -= 1;
@@ -421,6 +418,17 @@ interface RefusalFacts {
   readonly param?: string | undefined;
   readonly retryAfterMs?: number;
   readonly shed?: boolean;
+}
+
+function estimateOf(
+  { scan: { fields } }: Extract<Scanned, { kind: "json" }>,
+  chunks: readonly Buffer[],
+  bytes: number,
+  { streamEnd }: RequestContext["route"],
+): Estimate {
+  const prompt = fields.get("prompt");
+  const prompts = prompt === undefined ? 1 : promptsIn(Buffer.concat(chunks).subarray(prompt.start, prompt.end));
+  return estimateTokens(bytes, streamEnd === "finishReason", (name) => fields.get(name)?.text, prompts);
 }
 
 const asksForPlaces = (raw: readonly string[]): boolean => headerValue(raw, "x-yardmaster-queue-events") === "1";
