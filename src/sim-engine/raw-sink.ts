@@ -4,6 +4,7 @@ import type { Clock } from "../kernel/clock.ts";
 import { STATUS_CODES } from "../kernel/node-builtins.ts";
 import type { SimAction } from "./script.ts";
 import type { HeaderList, LostBy, Sink } from "./sink.ts";
+import { resetSocket } from "../kernel/reset-socket.ts";
 
 const HUGE_HEADER_BYTES = 300_000;
 
@@ -161,7 +162,7 @@ export class RawSink implements Sink {
     if (this.#gone) return;
     this.#gone = true;
     this.#queue.length = 0;
-    if (how === "rst") this.#socket.resetAndDestroy();
+    if (how === "rst") resetSocket(this.#socket);
     else this.#socket.end();
     this.#lost?.("engine");
   }
@@ -214,7 +215,7 @@ export class RawSink implements Sink {
   #close(): void {
     this.#gone = true;
     const broken = this.#action.cutAfterBytes !== undefined;
-    if (broken && this.#action.cut === "rst") this.#socket.resetAndDestroy();
+    if (broken && this.#action.cut === "rst") resetSocket(this.#socket);
     else this.#socket.end();
     if (broken) this.#lost?.("engine");
     else this.#finish?.();

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { resetSocket } from "../kernel/reset-socket.ts";
 
 /** Header names and values, flat. */
 export type HeaderList = readonly string[];
@@ -67,7 +68,7 @@ export class HttpSink implements Sink {
     if (socket === null || this.#cut) return;
     this.#cut = true;
     // What was written before goes out first, so that a test can count on it.
-    if (how === "rst") socket.write("", () => socket.resetAndDestroy());
+    if (how === "rst") socket.write("", () => resetSocket(socket));
     else socket.end(() => socket.destroy());
   }
 

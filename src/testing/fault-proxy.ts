@@ -2,6 +2,7 @@ import { once } from "node:events";
 import { connect, createServer, type AddressInfo, type Server, type Socket } from "node:net";
 import type { Clock } from "../kernel/clock.ts";
 import { seededRandom, type Random } from "../kernel/random.ts";
+import { resetSocket } from "../kernel/reset-socket.ts";
 
 // A TCP proxy that hurts what passes through it, each direction for itself, in the words of the toxiproxy project.
 // Invariants:
@@ -186,7 +187,7 @@ class Link {
     if (this.#stop.signal.aborted) return;
     this.#stop.abort(new Error("the connection has ended"));
     for (const socket of [this.#deps.client, this.#deps.server]) {
-      if (how === "reset") socket.resetAndDestroy();
+      if (how === "reset") resetSocket(socket);
       else socket.destroySoon();
     }
     this.#deps.ended();

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { PATIENCE_MS, Watched, within } from "./wait-for.ts";
+import { resetSocket } from "../kernel/reset-socket.ts";
 
 /** How the other side ended: it closed in order, reset the connection (or another error came), or has not ended. */
 export type Ending = "open" | "closed" | "reset";
@@ -139,7 +140,7 @@ export class RawClient implements Disposable {
 
   /** Breaks the connection off with a reset (RST). */
   reset(): void {
-    this.#socket.resetAndDestroy();
+    resetSocket(this.#socket);
   }
 
   /** Leaves without a word more: what was not sent is lost. */

@@ -4,6 +4,7 @@ import { asChunk } from "./as-chunk.ts";
 import type { BodyReader, ClientReply, ClientRequest, WriteResult } from "./client-port.ts";
 import type { RequestHeadReader } from "./request-head-reader.ts";
 import { STATUS_CODES } from "../../kernel/node-builtins.ts";
+import { resetSocket } from "../../kernel/reset-socket.ts";
 
 /** Up to this size copying a body behind its head costs less than a second piece in the system call. */
 const JOINED_BYTES_MAX = 16 * 1024;
@@ -175,7 +176,7 @@ export class EdgeExchange implements ClientRequest, ClientReply {
     if (!this.begun) socket.destroy();
     else if (this.#framing.kind === "chunked" || this.#framing.kind === "length") socket.destroySoon();
     // Without framing the end of the connection is the regular end of the body, so only a reset tells of the break.
-    else socket.resetAndDestroy();
+    else resetSocket(socket);
   }
 
   destroy(): void {

@@ -3,6 +3,7 @@ import type { Socket } from "node:net";
 import { asChunk } from "./as-chunk.ts";
 import type { BodyReader, ClientReply, ClientRequest, WriteResult } from "./client-port.ts";
 import { STATUS_CODES } from "../../kernel/node-builtins.ts";
+import { resetSocket } from "../../kernel/reset-socket.ts";
 
 /** Up to this size copying a body behind its head costs less than a second piece in the system call. */
 const JOINED_BYTES_MAX = 16 * 1024;
@@ -174,7 +175,7 @@ export class NodeClientReply implements ClientReply {
     }
     // Without framing the end of the connection is the regular end of the body, so only a reset tells of the break.
     while (socket.writableCorked > 0) socket.uncork();
-    socket.resetAndDestroy();
+    resetSocket(socket);
   }
 
   destroy(): void {
