@@ -84,7 +84,8 @@ test("a hot card's endpoint gets no new requests, its running one goes on, and i
   assert.equal(await at.metric('yardmaster_gpu_guarded_endpoints{upstream="u"}'), 1);
   exporter.cards({ index: 0, temperature: 60 }, { index: 1 });
   await untilGpus("the return", at, (view) => guardedOf(view, "u").length === 0);
-  for (let sent = 0; sent < 4; sent += 1) await call(at, { body: aTask() });
+  // What its engine reported of the streams may speak against it for some calls.
+  for (let sent = 0; sent < 100 && countOf(engines[0]) === before; sent += 1) await call(at, { body: aTask() });
   assert.ok(countOf(engines[0]) > before);
 });
 
