@@ -2,6 +2,7 @@ import { batchAsk } from "../../../src/contract/batch-view.ts";
 import type { BatchHandler } from "../../../src/gateway/http/routes.ts";
 import type { ErrorCode } from "../../../src/kernel/errors.ts";
 import { type AnswerDoc, type JsonSchema, type OperationDoc, pathText, type QueryDoc } from "./document.ts";
+import { ok } from "./parts.ts";
 
 // Files and batches, as the OpenAI API has them.
 
@@ -59,7 +60,6 @@ const listOf = (items: JsonSchema): { readonly 200: AnswerDoc } => ({
     },
   },
 });
-const ok = (description: string, schema: JsonSchema): { readonly 200: AnswerDoc } => ({ 200: { description, schema } });
 const AFTER: QueryDoc = {
   name: "after",
   description: "The last id of the page before.",

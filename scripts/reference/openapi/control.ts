@@ -36,31 +36,9 @@ import {
   isBoardHandler,
 } from "../../../src/control/api/routes.ts";
 import type { ErrorCode } from "../../../src/kernel/errors.ts";
-import {
-  type AnswerDoc,
-  type BodyDoc,
-  type OperationDoc,
-  ID_IN_PATH,
-  pathText,
-  type QueryDoc,
-  renderDocument,
-} from "./document.ts";
+import { type BodyDoc, type OperationDoc, ID_IN_PATH, pathText, type QueryDoc, renderDocument } from "./document.ts";
+import { body, ok, text, whole } from "./parts.ts";
 import { RELAY_OPERATIONS } from "./relay.ts";
-
-const JSON_TYPE = "application/json";
-const ok = (description: string, schema: z.ZodType): { readonly 200: AnswerDoc } => ({ 200: { description, schema } });
-const text = (description: string): { readonly 200: AnswerDoc } => ({
-  200: { description, schema: { type: "string" }, types: ["text/plain"] },
-});
-const body = (schema: z.ZodType, required = true): BodyDoc => ({
-  required,
-  content: { [JSON_TYPE]: schema },
-});
-const whole = (name: string, description: string, minimum: number, maximum: number): QueryDoc => ({
-  name,
-  description,
-  schema: { type: "integer", minimum, maximum },
-});
 
 const STORE: readonly ErrorCode[] = ["STORE_UNAVAILABLE"];
 const ACT: readonly ErrorCode[] = ["NOT_LEADER", "STORE_UNAVAILABLE", "ACTION_REFUSED"];

@@ -13,7 +13,6 @@ import { BATCH_OPERATIONS } from "./batches.ts";
 import { OVERFLOW_OPERATIONS } from "./overflow.ts";
 import {
   type AnswerDoc,
-  type BodyDoc,
   ID_IN_PATH,
   type JsonSchema,
   type OperationDoc,
@@ -21,23 +20,8 @@ import {
   type QueryDoc,
   renderDocument,
 } from "./document.ts";
+import { JSON_TYPE, body, ok, text, whole } from "./parts.ts";
 
-const JSON_TYPE = "application/json";
-const ok = (description: string, schema: z.ZodType | JsonSchema): { readonly 200: AnswerDoc } => ({
-  200: { description, schema },
-});
-const text = (description: string): { readonly 200: AnswerDoc } => ({
-  200: { description, schema: { type: "string" }, types: ["text/plain"] },
-});
-const body = (schema: z.ZodType, required = true): BodyDoc => ({
-  required,
-  content: { [JSON_TYPE]: schema },
-});
-const whole = (name: string, description: string, minimum: number, maximum: number): QueryDoc => ({
-  name,
-  description,
-  schema: { type: "integer", minimum, maximum },
-});
 const words = (name: string, description: string, maxLength = 512): QueryDoc => ({
   name,
   description,

@@ -10,14 +10,11 @@ import {
 } from "../../../src/contract/overflow-view.ts";
 import type { OverflowHandler } from "../../../src/gateway/http/routes.ts";
 import type { ErrorCode } from "../../../src/kernel/errors.ts";
-import { type AnswerDoc, type BodyDoc, ID_IN_PATH, type JsonSchema, type OperationDoc, pathText } from "./document.ts";
+import { ID_IN_PATH, type JsonSchema, type OperationDoc, pathText } from "./document.ts";
+import { body, ok } from "./parts.ts";
 
 // Work that may go to tiers, and its money.
 
-const ok = (description: string, schema: z.ZodType | JsonSchema): { readonly 200: AnswerDoc } => ({
-  200: { description, schema },
-});
-const body = (schema: z.ZodType, required = true): BodyDoc => ({ required, content: { "application/json": schema } });
 const JOB = { job: pathText("Id of a job.", "[A-Za-z0-9_-]{1,100}") };
 const LEDGER: readonly ErrorCode[] = [
   "OVERFLOW_UNKNOWN",
