@@ -13,11 +13,11 @@ import { TimerWheel } from "../kernel/timer-wheel.ts";
 import type { GpuReport } from "../contract/fleet.ts";
 import type { AuditSink } from "./audit/audit-sink.ts";
 import { openAudit, type OpenedAudit } from "./audit/open-audit.ts";
-import { loadStoredKeys, type KeyAdmin } from "./auth/admin-keys.ts";
+import type { KeyAdmin } from "./auth/admin-keys.ts";
 import { openKeyCounts, type KeyCounts } from "./limits/open-key-counts.ts";
 import { ANONYMOUS } from "../access/request-key.ts";
 import { KeyRing } from "../access/key-ring.ts";
-import { StoredKeys } from "./auth/stored-keys.ts";
+import { KeptKeys } from "./auth/kept-keys.ts";
 import { DocumentRoutes } from "./facades/azure/document-routes.ts";
 import { UpstreamClients } from "./facades/upstream-clients.ts";
 import { BatchRoutes } from "./batches/batch-routes.ts";
@@ -98,7 +98,7 @@ export class Gateway {
   readonly #client: UpstreamClient;
   readonly #budget: BufferBudget;
   readonly #keys: KeyRing;
-  readonly #keyAdmin: KeyAdmin;
+  readonly #keptKeys: KeptKeys;
   readonly #audit: AuditSink;
   readonly #tracer: Tracer;
   readonly #metrics: GatewayMetrics;
@@ -178,9 +178,8 @@ export class Gateway {
     this.#client = opened.client;
     this.#budget = new BufferBudget(config.maxBufferedBytes);
     this.#keys = new KeyRing(clock, { config: config.auth.keys, session: options.sessionKeys ?? [] });
-    const stored = new StoredKeys(config.dataDir);
-    this.#keyAdmin = { ring: this.#keys, stored, clock, onStored: options.onStoredKeys };
-    loadStoredKeys(this.#keyAdmin);
+    const onStored = options.onStoredKeys;
+    this.#keptKeys = new KeptKeys({ ring: this.#keys, dataDir: config.dataDir, clock, log, onStored });
     this.#coordination = opened.coordination;
     this.#feed = opened.feed;
     this.#metrics = opened.metrics;
@@ -312,7 +311,7 @@ export class Gateway {
       chain,
       metricsRegistry,
       coordination: () => coordinationHealth(this.#config.coordination, this.#coordination, clock),
-      keyAdmin: () => this.#keyAdmin,
+      keyAdmin: () => this.#keptKeys.admin,
       usage: this.#keyCounts.reader,
       lastReload: () => this.#reload,
       jobs: () => this.#openedJobs().health(),
@@ -356,6 +355,7 @@ export class Gateway {
     return new Dispatcher({
       clock: this.#options.clock,
       keys: this.#keys,
+      keysAway: () => this.#keptKeys.away,
       metrics: this.#metrics,
       config: () => this.#config,
       nextRequestId: requestIds(),
@@ -483,7 +483,7 @@ export class Gateway {
     this.#client.close();
     this.#processMetrics[Symbol.dispose]();
     this.#loopWatch[Symbol.dispose]();
-    this.#keyAdmin.stored.close();
+    this.#keptKeys[Symbol.dispose]();
     await this.#replays.close();
     await Promise.all([this.#audit.close(), this.#tracer.close()]);
     await this.#keyCounts.close();

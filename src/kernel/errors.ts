@@ -246,6 +246,13 @@ export const ERRORS = {
     retry: "never",
     meaning: "The request alone asks for more tokens or money than a limit of its key: it fits at no time.",
   },
+  KEY_STORE_UNAVAILABLE: {
+    http: 503,
+    retry: "afterDelay",
+    retryAfter: true,
+    meaning:
+      "The keys that were made while running can't be read or changed now. A key that is none of the configuration file's may be one of them.",
+  },
   KEY_COUNTS_UNAVAILABLE: {
     http: 503,
     retry: "afterDelay",

@@ -421,6 +421,7 @@ export const renderGatewayApi = (version: string): string =>
       "HEADERS_TOO_LARGE",
       "ROUTE_UNKNOWN",
       "RATE_LIMITED",
+      "KEY_STORE_UNAVAILABLE",
       "EXPECTATION_FAILED",
       "INTERNAL",
     ],

@@ -1,40 +1,17 @@
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { weightsName } from "../../contract/resolve-catalog.ts";
+import { canMount, smallDisk } from "../../testing/small-disk.ts";
 import { eventually } from "../../testing/wait-for.ts";
 import { cacheWorld, someBytes, type CacheWorld } from "../../testing/weights/cache-world.ts";
 import { FakeFileServer } from "../../testing/weights/fake-file-server.ts";
 import type { WeightsView } from "./weights-cache.ts";
 
 const MB = 1_000_000;
-
-/** A small disk of its own; null where this user may mount none. */
-function smallDisk(options: string): ({ readonly folder: string; remount(how: string): void } & Disposable) | null {
-  const folder = mkdtempSync(join(tmpdir(), "yardmaster-disk-"));
-  const mount = (...args: readonly string[]): boolean => spawnSync("mount", args, { stdio: "ignore" }).status === 0;
-  if (!mount("-t", "tmpfs", "-o", options, "tmpfs", folder)) {
-    rmSync(folder, { recursive: true });
-    return null;
-  }
-  return {
-    folder,
-    remount: (how) => assert.ok(mount("-o", `remount,${how}`, folder)),
-    [Symbol.dispose]: () => {
-      spawnSync("umount", ["-l", folder], { stdio: "ignore" });
-      rmSync(folder, { recursive: true, force: true });
-    },
-  };
-}
-const canMount = ((): boolean => {
-  using disk = smallDisk("size=1m");
-  if (disk === null) process.stderr.write("no small disks for these tests: this user may mount none; root may\n");
-  return disk !== null;
-})();
 
 const troubled = (world: CacheWorld, source: string, holder: string, why: RegExp): Promise<WeightsView> =>
   eventually(

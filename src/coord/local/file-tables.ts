@@ -10,6 +10,7 @@ import type {
   PieceOutcome,
   StoredDoc,
 } from "../files/file-store.ts";
+import { DiskRoom } from "./disk-room.ts";
 
 const FORMAT: EmbeddedFormat = {
   // "YFIL"
@@ -70,25 +71,32 @@ const EXPIRED_MAX = 8;
  * Invariants:
  *   T1. A document is synced before the call returns, and with it the pieces that were kept before: they are earlier in the same log.
  *   T2. A document takes its pieces with it, in the same transaction.
+ *   T3. What is removed has its room also on a full disk: the next one to come takes it.
  */
 export class FileTables {
   readonly #db: DatabaseSync;
   readonly #limits: FileLimits;
+  readonly #room: DiskRoom;
   readonly #sql: Readonly<Record<keyof typeof STATEMENTS, StatementSync>>;
   readonly #lists = new Map<string, StatementSync>();
   #synced: boolean | undefined;
 
   constructor(path: string, limits: FileLimits) {
     this.#limits = limits;
-    const opened = openEmbedded(path, FORMAT, (db) => ({
-      db,
-      sql: Object.fromEntries(Object.entries(STATEMENTS).map(([name, sql]) => [name, db.prepare(sql)])) as Record<
-        keyof typeof STATEMENTS,
-        StatementSync
-      >,
-    }));
+    this.#room = new DiskRoom(path);
+    // The files beside it that a database needs while it is open have to fit as well.
+    const opened = this.#room.with(() =>
+      openEmbedded(path, FORMAT, (db) => ({
+        db,
+        sql: Object.fromEntries(Object.entries(STATEMENTS).map(([name, sql]) => [name, db.prepare(sql)])) as Record<
+          keyof typeof STATEMENTS,
+          StatementSync
+        >,
+      })),
+    );
     this.#db = opened.db;
     this.#sql = opened.sql;
+    this.#room.fill();
   }
 
   create(id: string, text: string, place: DocPlace): CreateOutcome {
@@ -116,7 +124,7 @@ export class FileTables {
   }
 
   forget(id: string, version: number): boolean {
-    return this.#transaction(true, () => Number(this.#sql.forget.run(id, version).changes) > 0);
+    return this.#remove(true, () => Number(this.#sql.forget.run(id, version).changes) > 0);
   }
 
   list({ kind, keyId, limit, after, oldestFirst }: FileListQuery): StoredDoc[] {
@@ -155,7 +163,7 @@ export class FileTables {
   }
 
   dropPieces(id: string, names: readonly string[]): void {
-    this.#transaction(false, () => {
+    this.#remove(false, () => {
       for (const name of names) {
         const bytes = this.#sql.pieceBytes.get(id, name)?.["n"] as number | undefined;
         if (bytes === undefined) continue;
@@ -166,7 +174,7 @@ export class FileTables {
   }
 
   sweep(now: number): void {
-    this.#transaction(false, () => this.#sql.expired.run(now, EXPIRED_MAX));
+    this.#remove(false, () => this.#sql.expired.run(now, EXPIRED_MAX));
   }
 
   totals(): FileTotals {
@@ -175,6 +183,12 @@ export class FileTables {
 
   close(): void {
     this.#db.close();
+  }
+
+  #remove<T>(synced: boolean, body: () => T): T {
+    const value = this.#room.with(() => this.#transaction(synced, body));
+    this.#room.fill();
+    return value;
   }
 
   #transaction<T>(synced: boolean, body: () => T): T {

@@ -10,7 +10,7 @@ import type { IssuedStoredKey, StoredKeys } from "./stored-keys.ts";
 /**
  * What the routes below `/admin/keys` do. Each function looks whether it may be done, and says how. A change goes to the store first
  * and to the ring then, so that a key the caller was told about works, and a revoked one does not, when the answer leaves. Throws
- * YardmasterError: BAD_REQUEST, KEY_UNKNOWN, KEY_EXISTS, KEY_IN_FILE.
+ * YardmasterError: BAD_REQUEST, KEY_UNKNOWN, KEY_EXISTS, KEY_IN_FILE, KEY_STORE_UNAVAILABLE.
  */
 export interface KeyAdmin {
   readonly ring: KeyRing;

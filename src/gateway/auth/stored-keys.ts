@@ -8,6 +8,8 @@ import { resolveKey } from "../../contract/resolve-config.ts";
 import type { ApiKey } from "../../contract/gateway-config.ts";
 import { asEpoch } from "../../kernel/clock.ts";
 import type { EpochMs } from "../../kernel/clock.ts";
+import { inTransaction } from "../../kernel/embedded-db.ts";
+import { messageOf, YardmasterError } from "../../kernel/errors.ts";
 import type { Secret } from "../../kernel/secret.ts";
 
 /**
@@ -17,6 +19,7 @@ import type { Secret } from "../../kernel/secret.ts";
  * Invariants:
  *   S1. An id has at most one key without an end; a rotated one may live on beside it until its overlap is over.
  *   S2. A revoked key is gone from the file when `revoke` returns.
+ *   S3. A file that can't be used throws KEY_STORE_UNAVAILABLE, and is opened anew by the next call.
  */
 export interface StoredKey {
   readonly key: ApiKey;
@@ -45,25 +48,22 @@ const SCHEMA = `
 `;
 
 export class StoredKeys {
-  readonly #db: DatabaseSync;
+  readonly #dataDir: string;
+  #db: DatabaseSync | null = null;
 
-  /** Makes the folder and the file where they are missing; both are for the owner only. */
   constructor(dataDir: string) {
-    mkdirSync(dataDir, { recursive: true, mode: 0o700 });
-    const path = join(dataDir, "keys.db");
-    this.#db = new DatabaseSync(path, { timeout: 2000 });
-    chmodSync(path, 0o600);
-    this.#db.exec("PRAGMA synchronous = FULL;");
-    this.#db.exec(SCHEMA);
+    this.#dataDir = dataDir;
   }
 
   /** Keys that are valid now or have an own expiry date. A row that can't be read is left out: it lets nobody in. */
   list(now: EpochMs): StoredKey[] {
-    const rows = this.#db
-      .prepare(
-        "SELECT hash, settings, created_at, ends_at FROM stored_keys WHERE ends_at IS NULL OR ends_at > ? ORDER BY id, created_at",
-      )
-      .all(now);
+    const rows = this.#use((db) =>
+      db
+        .prepare(
+          "SELECT hash, settings, created_at, ends_at FROM stored_keys WHERE ends_at IS NULL OR ends_at > ? ORDER BY id, created_at",
+        )
+        .all(now),
+    );
     return rows.flatMap((row) => {
       const settings = readSettings(row["settings"]);
       const { hash, created_at: createdAt, ends_at: endsAt } = row;
@@ -76,67 +76,93 @@ export class StoredKeys {
 
   /** Undefined when there is a key with this id. */
   create(settings: NewKeyRequest, now: EpochMs): IssuedStoredKey | undefined {
-    return this.#transaction(() => {
-      this.#forgetEnded(now);
-      if (this.#settingsOf(settings.id) !== undefined) return undefined;
-      return this.#insert(settings.id, JSON.stringify(settings), now, null);
+    return this.#transaction((db) => {
+      forgetEnded(db, now);
+      if (settingsOf(db, settings.id) !== undefined) return undefined;
+      return insert(db, settings.id, JSON.stringify(settings), now, null);
     });
   }
 
   /** Whether there was such a key. Ends rotated ones of the same id as well. */
   revoke(id: string): boolean {
-    return this.#db.prepare("DELETE FROM stored_keys WHERE id = ?").run(id).changes > 0;
+    return this.#use((db) => db.prepare("DELETE FROM stored_keys WHERE id = ?").run(id).changes > 0);
   }
 
   /** A new key with the same settings; the old one ends after `overlapMs`. Undefined when there is no such key. */
   rotate(id: string, overlapMs: number, now: EpochMs): IssuedStoredKey | undefined {
-    return this.#transaction(() => {
-      this.#forgetEnded(now);
-      const settings = this.#settingsOf(id);
+    return this.#transaction((db) => {
+      forgetEnded(db, now);
+      const settings = settingsOf(db, id);
       if (settings === undefined) return undefined;
       const endsAt = asEpoch(Math.round(now + overlapMs));
       // A key still in an earlier overlap ends with this one, if not before.
-      this.#db
-        .prepare("UPDATE stored_keys SET ends_at = min(coalesce(ends_at, ?), ?) WHERE id = ?")
-        .run(endsAt, endsAt, id);
-      this.#forgetEnded(now);
-      return this.#insert(id, settings, now, overlapMs > 0 ? endsAt : null);
+      db.prepare("UPDATE stored_keys SET ends_at = min(coalesce(ends_at, ?), ?) WHERE id = ?").run(endsAt, endsAt, id);
+      forgetEnded(db, now);
+      return insert(db, id, settings, now, overlapMs > 0 ? endsAt : null);
     });
   }
 
   close(): void {
-    this.#db.close();
+    this.#db?.close();
+    this.#db = null;
   }
 
-  #settingsOf(id: string): string | undefined {
-    const row = this.#db.prepare("SELECT settings FROM stored_keys WHERE id = ? AND ends_at IS NULL").get(id);
-    return typeof row?.["settings"] === "string" ? row["settings"] : undefined;
+  #transaction<T>(work: (db: DatabaseSync) => T): T {
+    return this.#use((db) => inTransaction(db, () => work(db)));
   }
 
-  #insert(id: string, settings: string, now: EpochMs, oldValidUntil: EpochMs | null): IssuedStoredKey {
-    const made = newKey();
-    this.#db
-      .prepare("INSERT INTO stored_keys (hash, id, settings, created_at, ends_at) VALUES (?, ?, ?, ?, NULL)")
-      .run(made.hash, id, settings, now);
-    return { secret: made.key, hash: made.hash, oldValidUntil };
-  }
-
-  #forgetEnded(now: EpochMs): void {
-    this.#db.prepare("DELETE FROM stored_keys WHERE ends_at IS NOT NULL AND ends_at <= ?").run(now);
-  }
-
-  #transaction<T>(work: () => T): T {
-    this.#db.exec("BEGIN IMMEDIATE");
+  #use<T>(work: (db: DatabaseSync) => T): T {
     try {
-      const result = work();
-      this.#db.exec("COMMIT");
-      return result;
-    } catch (err) {
-      this.#db.exec("ROLLBACK");
-      throw err;
+      return work((this.#db ??= openFile(this.#dataDir)));
+    } catch (error) {
+      this.close();
+      throw new YardmasterError("KEY_STORE_UNAVAILABLE", `the store of the keys can't be used: ${messageOf(error)}`, {
+        cause: error,
+      });
     }
   }
 }
+
+/** Makes the folder and the file where they are missing; both are for the owner only. */
+function openFile(dataDir: string): DatabaseSync {
+  mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+  const path = join(dataDir, "keys.db");
+  const db = new DatabaseSync(path, { timeout: 2000 });
+  try {
+    chmodSync(path, 0o600);
+    db.exec("PRAGMA synchronous = FULL;");
+    db.exec(SCHEMA);
+    return db;
+  } catch (error) {
+    db.close();
+    throw error;
+  }
+}
+
+function settingsOf(db: DatabaseSync, id: string): string | undefined {
+  const row = db.prepare("SELECT settings FROM stored_keys WHERE id = ? AND ends_at IS NULL").get(id);
+  return typeof row?.["settings"] === "string" ? row["settings"] : undefined;
+}
+
+function insert(
+  db: DatabaseSync,
+  id: string,
+  settings: string,
+  now: EpochMs,
+  oldValidUntil: EpochMs | null,
+): IssuedStoredKey {
+  const made = newKey();
+  db.prepare("INSERT INTO stored_keys (hash, id, settings, created_at, ends_at) VALUES (?, ?, ?, ?, NULL)").run(
+    made.hash,
+    id,
+    settings,
+    now,
+  );
+  return { secret: made.key, hash: made.hash, oldValidUntil };
+}
+
+const forgetEnded = (db: DatabaseSync, now: EpochMs): unknown =>
+  db.prepare("DELETE FROM stored_keys WHERE ends_at IS NOT NULL AND ends_at <= ?").run(now);
 
 function readSettings(text: unknown): NewKeyRequest | undefined {
   if (typeof text !== "string") return undefined;

@@ -75,7 +75,7 @@ export class BatchRoutes {
         const { draining, config } = this.#deps;
         if (draining()) throw new YardmasterError("DRAINING", "the gateway is stopping");
         const { batches } = this.#deps.jobs();
-        const batch = await createBatch(await body, context.key, batches.opened, config().batches);
+        const batch = await createBatch(await body, context.key, await batches.used(), config().batches);
         batches.driveSoon();
         return sendJson(context, 200, viewBatch(batch, { completed: 0, failed: 0 }));
       }
@@ -91,7 +91,7 @@ export class BatchRoutes {
   }
 
   async #list(context: RequestContext, kind: DocKind): Promise<Record<string, unknown>> {
-    const shelf = this.#deps.jobs().batches.opened;
+    const shelf = await this.#deps.jobs().batches.used();
     const query = readListQuery(new URLSearchParams(context.query), kind);
     const { key } = context;
     const after = query.after === null ? null : await this.#find(shelf, kind, query.after, key);
@@ -120,7 +120,7 @@ export class BatchRoutes {
   async #content(context: RequestContext): Promise<void> {
     const { record } = await this.#file(context);
     const { res, requestId } = context;
-    const shelf = this.#shelf(context, "file");
+    const shelf = await this.#shelf("file");
     const headers = ["content-type", "application/octet-stream", "cache-control", "no-store"];
     headers.push("x-content-type-options", "nosniff", "content-disposition", "attachment", "x-request-id", requestId);
     const pieces = shelf.bytes(record);
@@ -137,7 +137,7 @@ export class BatchRoutes {
 
   async #delete(context: RequestContext): Promise<void> {
     const { record } = await this.#file(context);
-    const shelf = this.#shelf(context, "file");
+    const shelf = await this.#shelf("file");
     for (const id of record.heldBy) {
       const batch = await shelf.batch(id);
       if (batch !== undefined && !isOver(batch.record.state))
@@ -149,7 +149,7 @@ export class BatchRoutes {
 
   async #cancel(context: RequestContext): Promise<void> {
     const { record: first } = await this.#batch(context);
-    const shelf = this.#shelf(context, "batch");
+    const shelf = await this.#shelf("batch");
     const cancelled = await this.#asOwner(context, first.keyId, `/v1/batches/${first.id}`, async () => {
       for (;;) {
         const { record, version } = await this.#batch(context);
@@ -174,20 +174,20 @@ export class BatchRoutes {
     return viewBatch(batch, await runningCounts(batch, running ? await jobs.store() : null));
   }
 
-  #shelf(context: RequestContext, kind: DocKind): FileShelf {
-    const shelf = this.#deps.jobs().batches.opened;
+  async #shelf(kind: DocKind): Promise<FileShelf> {
+    const shelf = await this.#deps.jobs().batches.used();
     if (shelf === null) throw unknown(kind);
     return shelf;
   }
 
   async #file(context: RequestContext): Promise<Held<FileRecord>> {
-    const found = await this.#find(this.#deps.jobs().batches.opened, "file", context.rest, context.key);
+    const found = await this.#find(await this.#deps.jobs().batches.used(), "file", context.rest, context.key);
     if (found === undefined) throw unknown("file");
     return found as Held<FileRecord>;
   }
 
   async #batch(context: RequestContext): Promise<Held<BatchRecord>> {
-    const found = await this.#find(this.#deps.jobs().batches.opened, "batch", context.rest, context.key);
+    const found = await this.#find(await this.#deps.jobs().batches.used(), "batch", context.rest, context.key);
     if (found === undefined) throw unknown("batch");
     return found as Held<BatchRecord>;
   }

@@ -58,6 +58,8 @@ export class Batches {
   /** Batches that this process has the lease of, as far as it knows. */
   readonly #held = new Set<string>();
   #shelf: FileShelf | null = null;
+  /** There may be files in a store that is not open. */
+  #owed = false;
   #opening: Promise<FileShelf> | null = null;
   #driver: BatchDriver | null = null;
   #listening: Disposable | null = null;
@@ -75,18 +77,19 @@ export class Batches {
     ports.metrics.collect(() => this.#counts);
   }
 
-  /** Opens what somebody may have work in. */
+  /** Opens what somebody may have work in. A file that can't be opened keeps nobody from what needs none: it is tried again and again. */
   async begin(): Promise<void> {
-    if (this.#ports.link !== null || existsSync(this.#path)) await this.shelf();
+    this.#owed = this.#ports.link !== null || existsSync(this.#path);
+    if (this.#owed) await this.#opened().catch(() => this.#lookIn(0)); // The look tells why.
   }
 
   get stopped(): boolean {
     return this.#stopped;
   }
 
-  /** Null: nobody has used it yet. */
-  get opened(): FileShelf | null {
-    return this.#shelf;
+  /** Null: nobody has used it yet. Rejects while there may be something in a store that is not open. */
+  async used(): Promise<FileShelf | null> {
+    return this.#shelf ?? (this.#owed ? this.shelf() : null);
   }
 
   async shelf(): Promise<FileShelf> {

@@ -18,6 +18,8 @@ import { sendError } from "./send-error.ts";
 export interface DispatcherDeps {
   readonly clock: Clock;
   readonly keys: KeyRing;
+  /** Some of them are not read in yet. */
+  readonly keysAway: () => boolean;
   readonly metrics: GatewayMetrics;
   readonly config: () => GatewayConfig;
   readonly nextRequestId: () => string;
@@ -105,6 +107,7 @@ export class Dispatcher implements EdgeHandlers {
     const check = this.#deps.keys.check(credential.value, req.remoteAddress ?? "");
     switch (check.kind) {
       case "wrong":
+        if (this.#deps.keysAway()) return this.#denied("unknown", "KEY_STORE_UNAVAILABLE", KEYS_AWAY);
         return this.#denied("unknown", "UNAUTHORIZED", "the key is not valid");
       case "expired":
         return this.#denied("expired", "UNAUTHORIZED", "the key has expired");
@@ -159,6 +162,7 @@ export class Dispatcher implements EdgeHandlers {
   }
 }
 
+const KEYS_AWAY = "keys that were made while running can't be read now, and this may be one of them";
 const SCRAPERS: readonly RequestKey["role"][] = ["metrics", "operator", "admin"];
 
 /**
