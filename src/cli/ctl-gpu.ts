@@ -40,6 +40,17 @@ const clear: Command = {
 const percent = (part: number | null): string => (part === null ? "-" : `${Math.round(part * 100)} %`);
 const seconds = (ms: number | null): string => (ms === null ? "-" : `${Math.round(ms / 1000)} s`);
 
+/** The gauge's codes, and behind each that was counted how often. */
+function xidsOf({ xids, xid_counts }: GpuHealthView["gpus"][number]): string {
+  if (xids === null && xid_counts === null) return "-";
+  const codes = new Set([...(xids ?? []).map(String), ...Object.keys(xid_counts ?? {})]);
+  const texts = [...codes].map((code) => {
+    const times = xid_counts?.[code];
+    return times === undefined ? code : `${code}x${times}`;
+  });
+  return texts.join(",");
+}
+
 function format({ sources, gpus, upstreams }: GpuHealthView, shape: Pick<TableShape, "width">): string {
   const cards = gpus.map((gpu) => [
     gpu.gpu,
@@ -49,7 +60,7 @@ function format({ sources, gpus, upstreams }: GpuHealthView, shape: Pick<TableSh
     percent(gpu.utilization),
     orDash(gpu.memory_used_mib),
     gpu.temperature_c === null ? "-" : `${gpu.temperature_c} °C`,
-    orDash(gpu.xids?.join(",") ?? null),
+    xidsOf(gpu),
     seconds(gpu.age_ms),
     orDash(gpu.endpoints.join(", ")),
   ]);

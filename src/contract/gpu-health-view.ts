@@ -29,7 +29,10 @@ const cardView = z.object({
   temperature_c: number,
   power_w: number,
   throttle_reasons: number,
+  /** What the gauge holds. */
   xids: z.array(z.number()).nullable(),
+  /** By code, how often the exporter counted it: within its last minutes, or since it began where it tells only that. */
+  xid_counts: z.record(z.string(), z.number()).nullable(),
   fields_lost: z.array(z.string()),
   age_ms: number,
   /** Endpoints that lie on it. */

@@ -60,7 +60,7 @@ export const gpuHealthSection = z.strictObject({
     .record(z.string().regex(/^[1-9]\d{0,3}$/, "use the number of an XID"), z.enum(["ignore", "drain", "isolate"]))
     .default({})
     .describe(
-      "What single XIDs mean here, over the built-in table: `ignore`, `drain` (needs a reset) or `isolate` (unusable until the gauge reads 0 or an operator says so).",
+      "What single XIDs mean here, by gauge or by count, over the built-in table: `ignore`, `drain` (needs a reset) or `isolate` (unusable until the gauge reads 0 or an operator says so).",
     ),
 });
 

@@ -12,6 +12,8 @@ export interface FakeCard {
   readonly utilization?: number | string | null;
   readonly temperature?: number | string | null;
   readonly xid?: number | null;
+  /** By code, how often it came within the last minutes. */
+  readonly xidCounts?: Readonly<Record<number, number>>;
   readonly doubleBit?: number | null;
   readonly remapFailed?: number | null;
   readonly energy?: number | null;
@@ -19,7 +21,7 @@ export interface FakeCard {
 
 export type FakePage =
   | { readonly kind: "cards"; readonly cards: readonly FakeCard[]; readonly stampMs?: number }
-  | { readonly kind: "text"; readonly text: string; readonly status?: number }
+  | { readonly kind: "text"; readonly text: string; readonly status?: number; readonly contentType?: string }
   | { readonly kind: "huge"; readonly bytes: number }
   /** The head comes and the page never does. */
   | { readonly kind: "hang" }
@@ -88,6 +90,7 @@ function answer(res: ServerResponse, page: FakePage, host: string): void {
       res.end(pageOf(page.cards, host, page.stampMs));
       return;
     case "text":
+      if (page.contentType !== undefined) res.setHeader("content-type", page.contentType);
       res.writeHead(page.status ?? 200).end(page.text);
       return;
     case "hang":
@@ -132,20 +135,28 @@ const SERIES = {
 export function pageOf(cards: readonly FakeCard[], host: string, stampMs?: number): string {
   const usual: Partial<FakeCard> = { utilization: 50, temperature: 60 };
   const stamp = stampMs === undefined ? "" : ` ${stampMs}`;
-  return Object.entries(SERIES)
-    .flatMap(([name, key]) => [
-      `# HELP ${name} sample`,
-      `# TYPE ${name} gauge`,
-      ...cards.flatMap((card) => {
-        const value = card[key] === undefined ? usual[key] : card[key];
-        if (value === undefined || value === null) return [];
-        const instance = card.instance === undefined ? "" : `,GPU_I_PROFILE="1g.10gb",GPU_I_ID="${card.instance}"`;
-        const uuid = card.uuid ?? `GPU-${host}-${card.index}`;
-        return [
-          `${name}{gpu="${card.index}",UUID="${uuid}",device="nvidia${card.index}"${instance},Hostname="${host}"} ${value}${stamp}`,
-        ];
-      }),
-    ])
-    .map((line) => `${line}\n`)
-    .join("");
+  const labelsOf = (card: FakeCard): string => {
+    const instance = card.instance === undefined ? "" : `,GPU_I_PROFILE="1g.10gb",GPU_I_ID="${card.instance}"`;
+    const uuid = card.uuid ?? `GPU-${host}-${card.index}`;
+    return `gpu="${card.index}",UUID="${uuid}",device="nvidia${card.index}"${instance},Hostname="${host}"`;
+  };
+  const lines = Object.entries(SERIES).flatMap(([name, key]) => [
+    `# HELP ${name} sample`,
+    `# TYPE ${name} gauge`,
+    ...cards.flatMap((card) => {
+      const value = card[key] === undefined ? usual[key] : card[key];
+      return value === undefined || value === null ? [] : [`${name}{${labelsOf(card)}} ${value}${stamp}`];
+    }),
+  ]);
+  const counted = cards.flatMap((card) => countLines(card, labelsOf(card), stamp));
+  return [...lines, ...counted].map((line) => `${line}\n`).join("");
+}
+
+/** A card without a code has a count of 0 that names none. */
+function countLines({ xidCounts }: FakeCard, labels: string, stamp: string): string[] {
+  if (xidCounts === undefined) return [];
+  const counts = Object.entries(xidCounts).map(([code, count]) => [`,xid="${code}"`, count] as const);
+  return (counts.length === 0 ? [["", 0] as const] : counts).map(
+    ([label, count]) => `DCGM_EXP_XID_ERRORS_COUNT{${labels},window_size_in_ms="300000"${label}} ${count}${stamp}`,
+  );
 }

@@ -3,6 +3,7 @@ import type { GpuSample } from "../decide/gpu/gpu-sample.ts";
 
 /** A cool, busy, faultless card of an exporter that tells of no XID while there is none. */
 export const aGpuSample = (part: Partial<GpuSample> = {}): GpuSample => ({
+  teller: "exporter",
   host: "h",
   index: 0,
   uuid: "GPU-0",
@@ -17,6 +18,8 @@ export const aGpuSample = (part: Partial<GpuSample> = {}): GpuSample => ({
   rowRemapFailed: null,
   throttleReasons: null,
   xids: null,
+  xidsOfWindow: null,
+  xidsInTotal: null,
   sick: null,
   stampMs: null,
   ...part,

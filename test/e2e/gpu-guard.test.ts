@@ -167,6 +167,37 @@ test("the operator takes a fault for mended: what stands in the gauge is old fro
   assert.deepEqual([guardedOf(view, "u"), statesOf(view)["GPU-gpu-host-0"], view.gpus[0]?.xids], [[], "good", [79]]);
 });
 
+test("a severe code that the gauge has lost to a harmless one is seen by its count; one counted before the start is old [30.T4 30.U1]", async () => {
+  const old = { index: 1, xid: 0, xidCounts: { 79: 2 } };
+  exporter.cards({ index: 0, xid: 0, xidCounts: {} }, old);
+  const at = await start({ couple_xid: true });
+  await untilGpus("both cards", at, ({ gpus }) => gpus.length === 2);
+  exporter.cards({ index: 0, xid: 45, xidCounts: { 45: 1, 62: 1 } }, old);
+  const view = await untilGpus("the guard", at, (seen) => guardedOf(seen, "u").length > 0);
+  assert.deepEqual(guardedOf(view, "u"), [idOf(engines[0])]);
+  assert.deepEqual(
+    view.gpus.map(({ state, why, xid_counts }) => ({ state, why, xid_counts })),
+    [
+      { state: "faulted", why: "xid: XID 62", xid_counts: { 45: 1, 62: 1 } },
+      { state: "good", why: null, xid_counts: { 79: 2 } },
+    ],
+  );
+  const { io, output } = captureIo({ YARDMASTER_URL: at.url, YARDMASTER_KEY: at.keys.operator });
+  assert.equal(await dispatch(["ctl", "gpu", "list"], cliCommands, "0", io), 0);
+  assert.match(output().out, /^GPU-gpu-host-0 .* 45x1,62x1 /m);
+});
+
+test("an OpenMetrics page without its end is cut: what is not on it is not gone [30.T2 80.A13]", async () => {
+  exporter.cards({ index: 0 }, { index: 1 });
+  const at = await start({ couple_xid: true });
+  await untilGpus("both cards", at, ({ gpus }) => gpus.length === 2);
+  const contentType = "application/openmetrics-text; version=1.0.0";
+  exporter.serve({ kind: "text", text: pageOf([{ index: 0, temperature: 61 }], "gpu-host"), contentType });
+  await exporter.untilAsked(8);
+  const view = await untilGpus("the page", at, ({ gpus }) => gpus[0]?.temperature_c === 61);
+  assert.deepEqual([guardedOf(view, "u"), statesOf(view)["GPU-gpu-host-1"]], [[], "good"]);
+});
+
 test("`ctl gpu list` shows each card with what is wrong and what lies on it, and `ctl gpu clear` takes it for mended [30.T4 30.U3]", async () => {
   exporter.cards({ index: 0, remapFailed: 1 }, { index: 1 });
   const at = await start({ couple_xid: true });

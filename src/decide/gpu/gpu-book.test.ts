@@ -213,6 +213,91 @@ test("of two sources that tell of one card one is heard, and the other when that
   assert.deepEqual(verdicts(book, 62), ["GPU-0 faulted"]);
 });
 
+/** What the exporter and the agent of one host tell of one card, each under its own name of the host. */
+const ofExporter = (part: Partial<GpuSample> = {}) => page(card(0, { host: "dns-name", xids: [], ...part }));
+const ofAgent = (part: Partial<GpuSample> = {}) =>
+  page(card(0, { teller: "agent", host: "node", sick: false, temperatureC: 50, ...part }));
+
+test("an exporter is heard before an agent that told first, for it alone reads codes; what the agent finds counts too [30.T1 30.U1]", () => {
+  const book = new GpuBook();
+  const says = (seconds: number): string => {
+    const [known] = book.find(parseGpuName("GPU-0")!);
+    const verdict = book.verdict(known!, at(seconds), POLICY);
+    return verdict.kind === "faulted" ? verdict.faults.map(({ kind }) => kind).join() : verdict.kind;
+  };
+  book.look("agent", ofAgent(), at(0), POLICY);
+  book.look("exporter", ofExporter(), at(1), POLICY);
+  book.look("agent", ofAgent(), at(5), POLICY);
+  book.look("exporter", ofExporter({ xids: [79] }), at(16), POLICY);
+  assert.equal(says(16), "xid");
+  book.look("exporter", ofExporter(), at(31), POLICY);
+  book.look("exporter", ofExporter(), at(91), POLICY);
+  assert.equal(says(91), "good");
+  book.look("agent", ofAgent({ sick: "GPU requires reset" }), at(92), POLICY);
+  book.look("exporter", ofExporter(), at(106), POLICY);
+  assert.equal(says(106), "reported");
+  book.look("agent", ofAgent(), at(107), POLICY);
+  book.look("exporter", ofExporter(), at(160), POLICY);
+  book.look("agent", ofAgent(), at(167), POLICY);
+  assert.equal(says(167), "good");
+});
+
+test("an exporter whose page stands still is not heard before an agent that reads on [30.T1 80.A13]", () => {
+  const book = new GpuBook();
+  const still = (seconds: number) =>
+    book.look("exporter", pageAsRead(card(0, { energyMj: 5, temperatureC: 40 })), at(seconds), POLICY);
+  for (let seconds = 0; seconds <= 400; seconds += 5) {
+    if (seconds % 15 === 0) still(seconds);
+    book.look("agent", ofAgent({ temperatureC: seconds === 400 ? 95 : 50 }), at(seconds), POLICY);
+  }
+  assert.deepEqual(verdicts(book, 400), ["GPU-0 faulted"]);
+});
+
+test("a code that an exporter has held for long is no incident when an agent was heard in between, or first [30.T4 80.A13]", () => {
+  for (const first of ["exporter", "agent"]) {
+    const book = new GpuBook();
+    if (first === "exporter") book.look("exporter", ofExporter({ xids: [79] }), at(0), POLICY);
+    for (let seconds = 70; seconds <= 400; seconds += 10) book.look("agent", ofAgent(), at(seconds), POLICY);
+    for (const seconds of [500, 515]) book.look("exporter", ofExporter({ xids: [79] }), at(seconds), POLICY);
+    assert.deepEqual(verdicts(book, 515), ["GPU-0 good"], `${first} first`);
+  }
+});
+
+test("a card answers to each place where a source sees it, whichever source is heard [30.G1]", () => {
+  const book = new GpuBook();
+  book.look("exporter", ofExporter(), at(0), POLICY);
+  for (let seconds = 0; seconds <= 300; seconds += 10) book.look("agent", ofAgent(), at(seconds), POLICY);
+  for (const name of ["dns-name/0", "node/0", "GPU-0"]) assert.deepEqual(found(book, name), ["GPU-0"], name);
+  book.removeSource("exporter");
+  assert.deepEqual([found(book, "dns-name/0"), found(book, "node/0")], [[], ["GPU-0"]]);
+});
+
+test("a card that comes back to its place has the name of the place back [30.G1]", () => {
+  const book = new GpuBook();
+  const both = [card(0), card(1)];
+  book.look("s", page(...both), at(0), POLICY);
+  book.look("s", page(card(0, { uuid: "GPU-1" })), at(15), POLICY);
+  assert.deepEqual([found(book, "h/0"), found(book, "h/1")], [["GPU-1"], []]);
+  book.look("s", page(...both), at(30), POLICY);
+  assert.deepEqual([found(book, "h/0"), found(book, "h/1")], [["GPU-0"], ["GPU-1"]]);
+});
+
+test("an exporter that leaves out UUIDs for a while tells of the same cards, and none is gone then or afterwards [30.G1 80.A13]", () => {
+  const bare = [0, 1].map((index) => aGpuSample({ index, uuid: null }));
+  for (const pages of [
+    ["full", "bare", "full"],
+    ["bare", "full", "bare", "full"],
+  ]) {
+    const book = new GpuBook();
+    let seconds = 0;
+    for (const kind of pages)
+      for (let again = 0; again < 4; again += 1)
+        book.look("s", page(...(kind === "full" ? [card(0), card(1)] : bare)), at((seconds += 15)), POLICY);
+    assert.deepEqual(verdicts(book, seconds), ["GPU-0 good", "GPU-1 good"], pages.join());
+    assert.deepEqual([found(book, "h/0"), found(book, "h/1")], [["GPU-0"], ["GPU-1"]]);
+  }
+});
+
 test("what a source told is forgotten with it [30.T1]", () => {
   const book = new GpuBook();
   book.look("a", page(card(0)), at(0), POLICY);

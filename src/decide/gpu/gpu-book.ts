@@ -1,6 +1,7 @@
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
+import { CardNames } from "./card-names.ts";
 import { GpuCard, readingsOf, type GpuVerdict } from "./gpu-card.ts";
-import { gpuAlias, type GpuName } from "./gpu-name.ts";
+import type { GpuName } from "./gpu-name.ts";
 import type { GpuPolicy } from "./gpu-policy.ts";
 import { cardOf, type GpuSample } from "./gpu-sample.ts";
 
@@ -44,13 +45,13 @@ const PARTIAL_PERCENT = 55;
  * Invariants:
  *   B1. A card is known by its UUID, or by host and index where no UUID is told; never by an index alone.
  *   B2. A look that failed changes no card. Only a whole page can make a card missing, and only beside other cards of its host.
- *   B3. Of two sources that tell of one card, the one that told first is heard for as long as it tells of it and
- *       what it tells is fresh.
+ *   B3. Of two sources that tell of one card one is heard (`GpuCard.look` says which).
+ *   B4. A row without a UUID is of the card that its source saw in that place last, and a card that has shown its UUID since is not
+ *       waited for without it: an exporter that begins anew with other labels loses no card.
  */
 export class GpuBook {
   readonly #cards = new Map<string, GpuCard>();
-  /** By every name that a card answers to; a card's name without an instance leads to all its instances. */
-  readonly #byAlias = new Map<string, Set<GpuCard>>();
+  readonly #names = new CardNames();
   readonly #sources = new Map<string, GpuSource>();
   /** When no room was found for a further card. */
   #fullAt: MonoMs = asMono(Number.NEGATIVE_INFINITY);
@@ -75,16 +76,21 @@ export class GpuBook {
   /** What it told is forgotten with it. */
   removeSource(name: string): void {
     this.#sources.delete(name);
-    for (const [key, card] of this.#cards) if (card.source === name) this.#forget(key, card);
+    for (const [key, card] of this.#cards) {
+      card.forgetSource(name);
+      if (card.source === name) this.#forget(key, card);
+      else this.#names.leave(card, name);
+    }
   }
 
-  look(source: string, look: Look, now: MonoMs, policy: GpuPolicy): void {
+  look(source: string, seen: Look, now: MonoMs, policy: GpuPolicy): void {
     this.addSource(source);
     const before = this.#sources.get(source)!;
-    if (look.kind === "failed") {
-      this.#sources.set(source, { ...before, state: look.state, why: look.why });
+    if (seen.kind === "failed") {
+      this.#sources.set(source, { ...before, state: seen.state, why: seen.why });
       return;
     }
+    const look = { ...seen, samples: seen.samples.map((sample) => this.#withUuid(source, sample)) };
     if (look.samples.length === 0) {
       this.#sources.set(source, { ...before, state: "empty", why: "it answers and tells of no card" });
       return;
@@ -154,7 +160,7 @@ export class GpuBook {
 
   /** The cards that a name means now: none where no source has told of it, several for a card that is split. */
   find(name: GpuName): readonly GpuCard[] {
-    return [...(this.#byAlias.get(gpuAlias(name)) ?? [])];
+    return this.#names.find(name);
   }
 
   verdict(card: GpuCard, now: MonoMs, policy: GpuPolicy): GpuVerdict {
@@ -176,30 +182,33 @@ export class GpuBook {
     const known = this.#cards.get(key);
     if (known === undefined) {
       if (this.#cards.size >= CARDS_MAX && !this.#makeRoom(now, policy)) return;
-      for (const other of this.#wholeOf(sample))
+      for (const other of this.#names.wholeOf(sample))
         if ((other.sample.instance === null) !== (sample.instance === null)) this.#forget(keyOf(other.sample), other);
       const card = new GpuCard(source, sample, now, policy);
       this.#cards.set(key, card);
-      this.#name(card, sample);
+      this.#names.add(card);
+      this.#place(card, source, sample);
       return;
     }
-    if (known.source !== source && !known.isMissed && !known.isStale(now, policy)) return;
-    const moved = known.sample.host !== sample.host || known.sample.index !== sample.index;
-    if (moved) this.#unname(known);
-    known.observe(source, sample, now, policy);
-    if (moved) this.#name(known, sample);
+    this.#place(known, source, sample);
+    known.look(source, sample, now, policy);
+  }
+
+  #place(card: GpuCard, source: string, sample: GpuSample): void {
+    for (const other of this.#names.place(card, source, sample))
+      if (other.sample.uuid === null && other.source === source) this.#forget(keyOf(other.sample), other);
+  }
+
+  #withUuid(source: string, sample: GpuSample): GpuSample {
+    const { uuid, host, index } = sample;
+    return uuid !== null || index === null ? sample : { ...sample, uuid: this.#names.uuidAt(source, host, index) };
   }
 
   #miss(key: string, card: GpuCard, present: ReadonlySet<string>, miss: () => void): void {
     // A card that is split anew has other instances, and lacks none.
-    const siblings = card.sample.instance === null ? [] : this.#wholeOf(card.sample);
+    const siblings = card.sample.instance === null ? [] : this.#names.wholeOf(card.sample);
     if (siblings.some((sibling) => present.has(keyOf(sibling.sample)))) this.#forget(key, card);
     else miss();
-  }
-
-  /** Everything that goes by the card's name, its instances included. */
-  #wholeOf(sample: GpuSample): readonly GpuCard[] {
-    return [...(this.#byAlias.get(aliasesOf(sample)[0] ?? "") ?? [])];
   }
 
   #makeRoom(now: MonoMs, policy: GpuPolicy): boolean {
@@ -214,34 +223,8 @@ export class GpuBook {
 
   #forget(key: string, card: GpuCard): void {
     this.#cards.delete(key);
-    this.#unname(card);
+    this.#names.forget(card);
   }
-
-  #name(card: GpuCard, sample: GpuSample): void {
-    for (const alias of aliasesOf(sample)) {
-      const named = this.#byAlias.get(alias);
-      // Another card stands in this place now; the old one has its own name left.
-      for (const other of named ?? []) if (other.sample.uuid !== sample.uuid) named?.delete(other);
-      if (named === undefined) this.#byAlias.set(alias, new Set([card]));
-      else named.add(card);
-    }
-  }
-
-  #unname(card: GpuCard): void {
-    for (const alias of aliasesOf(card.sample)) {
-      const named = this.#byAlias.get(alias);
-      named?.delete(card);
-      if (named?.size === 0) this.#byAlias.delete(alias);
-    }
-  }
-}
-
-function aliasesOf({ host, index, uuid, instance }: GpuSample): string[] {
-  const bare: GpuName[] = [];
-  if (uuid !== null) bare.push({ kind: "uuid", uuid, instance: null });
-  if (index !== null) bare.push({ kind: "place", host, index, instance: null });
-  const names = instance === null ? bare : [...bare, ...bare.map((name): GpuName => ({ ...name, instance }))];
-  return names.map(gpuAlias);
 }
 
 /** The name under which a card is shown, and by which it is known. */

@@ -75,26 +75,42 @@ export class GpuCard {
   #eccBase: number | null;
   /** The operator knows of the failure that the gauge shows. */
   #remapKnown = false;
-  #still: { readonly readings: string; readonly since: MonoMs } | null = null;
+  /** Of each source that tells of it, heard or not. */
+  readonly #pages = new Map<string, PageWatch>();
   #frozen = false;
   /** Pages in a row without it, and different ones among them. */
   #missedPages = 0;
   #missedReadings = 0;
   #missedPage: string | null = null;
 
-  /** A card at its first look. A page with times of its own has shown only one of them yet, so its sample does not count. */
   constructor(source: string, sample: GpuSample, now: MonoMs, policy: GpuPolicy) {
     this.source = source;
     this.sample = sample;
     this.seenAt = now;
     this.#eccBase = sample.eccDoubleBit;
-    this.#noteFields(sample);
-    this.#still = { readings: readingsOf(sample), since: now };
-    if (sample.stampMs === null && tells(sample)) this.#take(sample, now, policy);
+    this.look(source, sample, now, policy);
   }
 
-  observe(source: string, sample: GpuSample, now: MonoMs, policy: GpuPolicy): void {
-    const before = this.sample;
+  /**
+   * A source tells of it. One is heard, and the other when that falls silent or no longer tells of the card. An exporter is heard before
+   * an agent, who reads no code and counts no memory error; what an agent found wrong counts all the same.
+   */
+  look(source: string, sample: GpuSample, now: MonoMs, policy: GpuPolicy): void {
+    const page = this.#pages.get(source) ?? new PageWatch();
+    this.#pages.set(source, page);
+    const repeats = page.repeats(sample, now);
+    const tellsMore = sample.teller === "exporter" && this.sample.teller === "agent" && !repeats && tells(sample);
+    if (this.source === source || this.isMissed || this.isStale(now, policy) || tellsMore)
+      this.#hear(source, sample, repeats, now, policy);
+    else this.#judge("reported", signOfReport(sample), now, policy.clearAfterMs);
+  }
+
+  /** A source tells of nothing any more. */
+  forgetSource(source: string): void {
+    this.#pages.delete(source);
+  }
+
+  #hear(source: string, sample: GpuSample, repeats: boolean, now: MonoMs, policy: GpuPolicy): void {
     this.source = source;
     this.seenAt = now;
     this.#missedPages = 0;
@@ -102,7 +118,7 @@ export class GpuCard {
     this.#missedPage = null;
     this.sample = sample;
     this.#noteFields(sample);
-    this.#frozen = this.#repeats(before, sample, now);
+    this.#frozen = repeats;
     if (this.#frozen || !tells(sample)) return;
     if (this.isStale(now, policy)) this.#onGap();
     this.#take(sample, now, policy);
@@ -160,13 +176,6 @@ export class GpuCard {
     return this.freshAt === undefined || now - this.freshAt > stalenessMs;
   }
 
-  #repeats(before: GpuSample, sample: GpuSample, now: MonoMs): boolean {
-    if (sample.stampMs !== null) return before.stampMs === null || sample.stampMs <= before.stampMs;
-    const readings = readingsOf(sample);
-    if (this.#still?.readings !== readings) this.#still = { readings, since: now };
-    return sample.energyMj !== null && sample.energyMj > 0 && now - this.#still.since >= FROZEN_MS;
-  }
-
   /** Nobody knows what was between two samples that are far apart. */
   #onGap(): void {
     this.#ring.length = 0;
@@ -178,7 +187,8 @@ export class GpuCard {
     if (sample.utilization !== null) this.#noteBusy(sample.utilization, now, policy);
     const { clearAfterMs } = policy;
     this.#judge("temperature", signOfHeat(sample, policy), now, clearAfterMs);
-    this.#judge("xid", this.#xids.look(sample.xids, now, policy), now, clearAfterMs);
+    // An agent's silence about codes says nothing of the exporter's gauges, which may hold one for months.
+    if (sample.teller === "exporter") this.#judge("xid", this.#xids.look(sample, now, policy), now, clearAfterMs);
     this.#judge("ecc", this.#signOfEcc(sample.eccDoubleBit), now, clearAfterMs);
     this.#judge("rowRemap", this.#signOfRemap(sample.rowRemapFailed), now, clearAfterMs);
     this.#judge("reported", signOfReport(sample), now, clearAfterMs);
@@ -228,7 +238,7 @@ export class GpuCard {
     const told: Record<WatchedField, boolean> = {
       utilization: sample.utilization !== null,
       temperature: sample.temperatureC !== null,
-      xid: sample.xids !== null,
+      xid: sample.xids !== null || sample.xidsOfWindow !== null,
     };
     for (const field of WATCHED_FIELDS) {
       if (told[field]) {
@@ -239,9 +249,29 @@ export class GpuCard {
   }
 }
 
+/** What one source's pages tell of one card, one after the other. */
+class PageWatch {
+  #stampMs: number | null = null;
+  #still: { readonly readings: string; readonly since: MonoMs } | null = null;
+
+  /** Whether it is what the page told before. A page with times of its own has shown only one of them at the first look. */
+  repeats(sample: GpuSample, now: MonoMs): boolean {
+    const stampBefore = this.#stampMs;
+    this.#stampMs = sample.stampMs;
+    if (sample.stampMs !== null) return stampBefore === null || sample.stampMs <= stampBefore;
+    const readings = readingsOf(sample);
+    if (this.#still?.readings !== readings) this.#still = { readings, since: now };
+    return sample.energyMj !== null && sample.energyMj > 0 && now - this.#still.since >= FROZEN_MS;
+  }
+}
+
 /** A row of blanks is no sample: the card is there, and nobody knows how it is. */
-const tells = ({ temperatureC, utilization, xids, eccDoubleBit, rowRemapFailed, sick }: GpuSample): boolean =>
-  [temperatureC, utilization, xids, eccDoubleBit, rowRemapFailed, sick].some((value) => value !== null);
+const tells = (sample: GpuSample): boolean => {
+  const { temperatureC, utilization, xids, xidsOfWindow, xidsInTotal, eccDoubleBit, rowRemapFailed, sick } = sample;
+  return [temperatureC, utilization, xids, xidsOfWindow, xidsInTotal, eccDoubleBit, rowRemapFailed, sick].some(
+    (value) => value !== null,
+  );
+};
 
 /** Everything that was told. A counter that stands still beside values that move is broken, and the page is not. */
 export const readingsOf = (sample: GpuSample): string => JSON.stringify({ ...sample, index: null, host: null });

@@ -234,7 +234,7 @@ test("whatever an exporter does to good cards, none is faulted or saturated by i
         let harm = harms.next().value;
         // A family that is away for long, or at first, is that of an exporter that tells of no code while there is none.
         if (now - xidsToldAt >= POLICY.clearAfterMs || xidsToldAt < 0) harm = "none";
-        if (step.kind === "page" && (harm === "none" || harm === "cut")) xidsToldAt = now;
+        if (step.kind === "page" && harm === "none") xidsToldAt = now;
         book.look("s", harmedLook(step, xids, harm), asMono(now), POLICY);
         for (const [, card] of book.cards()) {
           assert.notEqual(book.verdict(card, asMono(now), POLICY).kind, "faulted");

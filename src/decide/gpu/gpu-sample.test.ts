@@ -45,6 +45,25 @@ const fields: readonly { readonly line: string; readonly field: keyof GpuSample;
     value: [48, 64],
   },
   { line: `DCGM_FI_DEV_XID_ERROR{${CARD}} 79`, field: "xids", value: [79] },
+  {
+    line: `DCGM_EXP_XID_ERRORS_COUNT{${CARD},window_size_in_ms="300000",xid="79"} 2\nDCGM_EXP_XID_ERRORS_COUNT{${CARD},window_size_in_ms="300000",xid="31"} 1`,
+    field: "xidsOfWindow",
+    value: { 31: 1, 79: 2 },
+  },
+  { line: `DCGM_EXP_XID_ERRORS_COUNT{${CARD},window_size_in_ms="300000"} 0`, field: "xidsOfWindow", value: {} },
+  { line: `DCGM_EXP_XID_ERRORS_COUNT{${CARD},xid="0"} 4`, field: "xidsOfWindow", value: {} },
+  { line: `DCGM_EXP_XID_ERRORS_COUNT{${CARD},xid="x"} 4`, field: "xidsOfWindow", value: {} },
+  {
+    line: `DCGM_EXP_XID_ERRORS_COUNT{${CARD},xid="48",pod="a"} 3\nDCGM_EXP_XID_ERRORS_COUNT{${CARD},xid="48",pod="b"} 3`,
+    field: "xidsOfWindow",
+    value: { 48: 3 },
+  },
+  {
+    line: `DCGM_EXP_XID_ERRORS_COUNT{${CARD},xid="48"} NaN\nDCGM_FI_DEV_GPU_TEMP{${CARD}} 5`,
+    field: "xidsOfWindow",
+    value: null,
+  },
+  { line: `DCGM_EXP_XID_ERRORS_TOTAL{${CARD},xid="48"} 3`, field: "xidsInTotal", value: { 48: 3 } },
   { line: `DCGM_FI_DEV_XID_ERRORS{${CARD}} NaN\nDCGM_FI_DEV_GPU_TEMP{${CARD}} 5`, field: "xids", value: null },
   { line: `DCGM_FI_DEV_GPU_TEMP{${CARD}} 5 1796000000000`, field: "stampMs", value: 1_796_000_000_000 },
   { line: `DCGM_FI_DEV_GPU_TEMP{gpu="3",uuid="GPU-a"} 5`, field: "uuid", value: "GPU-a" },
@@ -61,8 +80,8 @@ for (const { line, field, value } of fields)
   });
 
 test("what a page does not tell is null, never 0 [30.T3]", () => {
-  const { host, index, uuid, temperatureC, ...rest } = one(`DCGM_FI_DEV_GPU_TEMP{${CARD}} 41\n`);
-  assert.deepEqual([host, index, uuid, temperatureC], ["address", 0, "GPU-a", 41]);
+  const { teller, host, index, uuid, temperatureC, ...rest } = one(`DCGM_FI_DEV_GPU_TEMP{${CARD}} 41\n`);
+  assert.deepEqual([teller, host, index, uuid, temperatureC], ["exporter", "address", 0, "GPU-a", 41]);
   assert.ok(Object.values(rest).every((value) => value === null));
 });
 

@@ -1,8 +1,11 @@
 import type { GpuReport } from "../../contract/fleet.ts";
 import type { Sample } from "../telemetry/prometheus-text.ts";
+import type { XidCounts } from "./xid-counts.ts";
 
 /** One look at one card, or at one MIG instance. Null: nobody told it; it is never taken for 0. */
 export interface GpuSample {
+  /** Who told it. An agent tells of no XID, whatever the card's codes are. */
+  readonly teller: "exporter" | "agent";
   readonly host: string;
   readonly index: number | null;
   readonly uuid: string | null;
@@ -22,14 +25,22 @@ export interface GpuSample {
   readonly throttleReasons: number | null;
   /** Codes that the gauge holds; empty where it reads 0, null where there is none: some versions leave it out while all is well. */
   readonly xids: readonly number[] | null;
+  /** How often each code came within the exporter's last minutes; empty where it counted none. */
+  readonly xidsOfWindow: XidCounts | null;
+  /** And since it began; null also where it counted none. */
+  readonly xidsInTotal: XidCounts | null;
   /** What an agent found wrong with it; false where it found nothing wrong. */
   readonly sick: string | false | null;
   /** The newest time that the page gives for it, where it gives one. */
   readonly stampMs: number | null;
 }
 
-type Field = Exclude<keyof GpuSample, "host" | "index" | "uuid" | "instance" | "xids" | "sick" | "stampMs">;
-type Signal = Field | "activity" | "xid";
+type CountField = "xidsOfWindow" | "xidsInTotal";
+type Field = Exclude<
+  keyof GpuSample,
+  "teller" | "host" | "index" | "uuid" | "instance" | "xids" | CountField | "sick" | "stampMs"
+>;
+type Signal = Field | CountField | "activity" | "xid";
 
 /** Today's names, and those that the exporter's next release announces. `GPU_UTIL_RATIO` is left out: nobody knows its scale. */
 const SIGNALS: ReadonlyMap<string, Signal> = new Map([
@@ -50,6 +61,8 @@ const SIGNALS: ReadonlyMap<string, Signal> = new Map([
   ["DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "throttleReasons"],
   ["DCGM_FI_DEV_XID_ERRORS", "xid"],
   ["DCGM_FI_DEV_XID_ERROR", "xid"],
+  ["DCGM_EXP_XID_ERRORS_COUNT", "xidsOfWindow"],
+  ["DCGM_EXP_XID_ERRORS_TOTAL", "xidsInTotal"],
 ]);
 
 export const isGpuSignal = (name: string): boolean => SIGNALS.has(name);
@@ -67,19 +80,24 @@ const RANGES: Readonly<Record<Signal, readonly [number, number]>> = {
   rowRemapFailed: [0, 1],
   throttleReasons: [0, 1e12],
   xid: [0, 9_999],
+  xidsOfWindow: [0, 1e9],
+  xidsInTotal: [0, 1e9],
 };
 
 const LABEL_CHARS_MAX = 128;
 const CARDS_PER_PAGE_MAX = 1_024;
 const XIDS_MAX = 16;
+const COUNTED_XIDS_MAX = 256;
 
 interface Draft {
   readonly host: string;
   readonly index: number | null;
   readonly uuid: string | null;
   readonly instance: string | null;
-  readonly values: Partial<Record<Signal, number>>;
+  readonly values: Partial<Record<Field | "activity", number>>;
   xids: number[] | null;
+  xidsOfWindow: Record<number, number> | null;
+  xidsInTotal: Record<number, number> | null;
   stampMs: number | null;
 }
 
@@ -100,6 +118,7 @@ export function readGpuPage(samples: readonly Sample[], host: string | null, add
     const [low, high] = RANGES[signal];
     if (!(sample.value >= low && sample.value <= high)) continue;
     if (signal === "xid") noteXid(draft, sample.value);
+    else if (signal === "xidsOfWindow" || signal === "xidsInTotal") noteCount(draft, signal, sample);
     else draft.values[signal] = sample.value;
   }
   return spreadWholes([...drafts.values()].map(finish));
@@ -140,16 +159,34 @@ const withWhole = (instance: GpuSample, whole: GpuSample): GpuSample => ({
     instance.xids === null || whole.xids === null
       ? (instance.xids ?? whole.xids)
       : [...new Set([...instance.xids, ...whole.xids])],
+  xidsOfWindow: higherCounts(instance.xidsOfWindow, whole.xidsOfWindow),
+  xidsInTotal: higherCounts(instance.xidsInTotal, whole.xidsInTotal),
   stampMs:
     instance.stampMs === null || whole.stampMs === null
       ? (instance.stampMs ?? whole.stampMs)
       : Math.max(instance.stampMs, whole.stampMs),
 });
 
+function higherCounts(one: XidCounts | null, other: XidCounts | null): XidCounts | null {
+  if (one === null || other === null) return one ?? other;
+  const codes = Object.keys({ ...one, ...other }).map(Number);
+  return Object.fromEntries(codes.map((code) => [code, Math.max(one[code] ?? 0, other[code] ?? 0)]));
+}
+
 /** A code is a label too, so a new one makes a new series beside the old one: a card may have several. */
 function noteXid(draft: Draft, code: number): void {
   draft.xids ??= [];
   if (code > 0 && draft.xids.length < XIDS_MAX && !draft.xids.includes(code)) draft.xids.push(code);
+}
+
+/** A card without a code has a count of 0 that names none. One that pods share has the same count once for each of them. */
+function noteCount(draft: Draft, field: CountField, { labels, value }: Sample): void {
+  const counts = (draft[field] ??= {});
+  const label = labels["xid"] ?? "";
+  const code = /^\d{1,4}$/.test(label) ? Number(label) : 0;
+  if (code === 0 || value === 0) return;
+  if (counts[code] === undefined && Object.keys(counts).length >= COUNTED_XIDS_MAX) return;
+  counts[code] = Math.max(counts[code] ?? 0, value);
 }
 
 const hostLabel = ({ labels }: Sample): string =>
@@ -176,6 +213,8 @@ function draftOf(drafts: Map<string, Draft>, sample: Sample, host: string): Draf
     instance: instance === "" ? null : instance,
     values: {},
     xids: null,
+    xidsOfWindow: null,
+    xidsInTotal: null,
     stampMs: null,
   };
   drafts.set(key, draft);
@@ -185,6 +224,7 @@ function draftOf(drafts: Map<string, Draft>, sample: Sample, host: string): Draf
 function finish({ values, ...who }: Draft): GpuSample {
   return {
     ...who,
+    teller: "exporter",
     // Under MIG there is no utilisation, and how long the engines were busy says the same.
     utilization: values.utilization ?? (values.activity === undefined ? null : values.activity * 100),
     memoryUsedMib: values.memoryUsedMib ?? null,
@@ -201,6 +241,7 @@ function finish({ values, ...who }: Draft): GpuSample {
 
 /** What an agent read with its own tools, which need no exporter. */
 export const sampleOfReport = (host: string, report: GpuReport): GpuSample => ({
+  teller: "agent",
   host,
   index: report.index,
   uuid: report.uuid,
@@ -216,6 +257,8 @@ export const sampleOfReport = (host: string, report: GpuReport): GpuSample => ({
   rowRemapFailed: null,
   throttleReasons: null,
   xids: null,
+  xidsOfWindow: null,
+  xidsInTotal: null,
   sick: report.health === "sick" ? (report.healthWhy ?? "its agent says so") : report.health === "ok" ? false : null,
   stampMs: null,
 });

@@ -128,7 +128,8 @@ function readLook(fetched: Fetched, source: GpuSourceSettings): Look {
     return { kind: "failed", state, why: fetched.message };
   }
   if (fetched.status !== 200) return { kind: "failed", state: "down", why: `it answers ${fetched.status}` };
-  const page = parseMetricsText(fetched.body, { want: isGpuSignal, maxSeries: ROWS_MAX });
+  const contentType = contentTypeOf(fetched.rawHeaders);
+  const page = parseMetricsText(fetched.body, { want: isGpuSignal, maxSeries: ROWS_MAX, contentType });
   if (page.kind === "rejected") return { kind: "failed", state: "unreadable", why: `its page is ${WORDS[page.why]}` };
   const samples = readGpuPage(page.samples, source.host, source.hostname);
   if (samples.length === 0 && page.skippedLines > 0)
@@ -137,6 +138,12 @@ function readLook(fetched: Fetched, source: GpuSourceSettings): Look {
   // An exporter that escapes no label writes the same bad line for ever: that must not hide that another card is gone.
   const mentions = ({ uuid }: GpuSample): boolean => uuid === null || body.includes(uuid);
   return { kind: "page", samples, whole: page.complete, ...(page.skippedLines > 0 ? { mentions } : {}) };
+}
+
+/** A page that calls itself OpenMetrics and lacks the end mark was cut. */
+function contentTypeOf(rawHeaders: readonly string[]): string {
+  const at = rawHeaders.findIndex((name, place) => place % 2 === 0 && name.toLowerCase() === "content-type");
+  return at < 0 ? "" : (rawHeaders[at + 1] ?? "");
 }
 
 const WORDS = {

@@ -72,6 +72,7 @@ function viewCard(
     power_w: fresh(sample.powerW),
     throttle_reasons: fresh(sample.throttleReasons),
     xids: fresh(sample.xids === null ? null : [...sample.xids]),
+    xid_counts: fresh(sample.xidsOfWindow ?? sample.xidsInTotal),
     fields_lost: [...card.lost],
     age_ms: card.freshAt === undefined ? null : Math.round(now - card.freshAt),
     endpoints: [...endpoints],
