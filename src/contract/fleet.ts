@@ -254,6 +254,24 @@ export interface ReplicaDoc {
   readonly waitsFor?: readonly string[];
 }
 
+/** What is kept of one node: MiB by card, and of the host. */
+export interface KeptOnNode {
+  readonly nodeId: string;
+  readonly cards: Readonly<Record<string, number>>;
+  readonly cores: number;
+  readonly memoryMib: number;
+}
+
+/** Room of a replica that was stopped before its replacement served: its model's alone, until one serves in its stead. */
+export interface KeptRoom {
+  /** The replica that was stopped. */
+  readonly of: string;
+  /** The one that is to serve in its stead; null: the last one failed, and the next is not placed yet. */
+  readonly heir: string | null;
+  /** Of that replica and of those that were to follow it, on each card the most that one of them needs. */
+  readonly nodes: readonly KeptOnNode[];
+}
+
 export interface ModelDoc {
   readonly name: string;
   readonly failuresInRow: number;
@@ -271,6 +289,8 @@ export interface ModelDoc {
   readonly scaledTo?: number | null;
   /** The model that took its replica's room; until it has served again it displaces nobody. Null or absent: none. */
   readonly displacedBy?: string | null;
+  /** Absent: none. */
+  readonly keepsRoom?: readonly KeptRoom[];
 }
 
 /** What starts of a profile on a GPU class really took; "" is the class of replicas without a GPU. */
@@ -350,7 +370,9 @@ export type FleetEventKind =
   | "restartBegun"
   | "restartDone"
   | "restartRefused"
-  | "rolloutStopped";
+  | "rolloutStopped"
+  | "roomKept"
+  | "roomGivenUp";
 
 /** What happened, to what, and why, in words for people. Holds no secret. */
 export interface FleetEvent {

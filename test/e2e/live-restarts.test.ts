@@ -3,7 +3,7 @@ import { test } from "node:test";
 import type { ReplicaAnswer } from "../../src/contract/control-api.ts";
 import { aGpu, fakeNvidiaSmi } from "../../src/testing/fake-nvidia-smi.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
-import { ctl } from "./support/live-ctl.ts";
+import { ctl, ctlDone } from "./support/live-ctl.ts";
 import { allReady, LiveWorld, simModel } from "./support/live-world.ts";
 
 // Restarts with real agents and engines, under a real control plane. What truly ran is read from the agents' own records.
@@ -54,6 +54,44 @@ for (const where of ["after", "before"] as const) {
       (await world.events("restartBegun"))[0]?.why ?? "",
       /in its place, since there is no room beside it: node-a: needs/,
     );
+  });
+}
+
+for (const where of ["after", "before"] as const) {
+  test(`one GPU, a model that restarts with a version that can't start and another that waits for room, ${where} it in the catalog: the card is kept through failures and a change of leaders, and a good version serves there [40.S2 40.P4]`, async () => {
+    await using world = await LiveWorld.start();
+    const smi = fakeNvidiaSmi(world.folder, { gpus: [aGpu(0)] });
+    await world.addAgent("node-a", { nvidia_smi: smi.path });
+    const waits = onCard("w", 1, { priority: 90 });
+    const apply = (m: Record<string, unknown>): Promise<void> =>
+      world.apply(...(where === "after" ? [m, waits] : [waits, m]));
+    await world.apply(onCard("m", 1));
+    const [old] = await world.untilReplicas("the first engine", (list) => allReady(list, 1));
+    await apply({ ...onCard("m", 2), profiles: [{ engine: "sim", gpu, args: { "no-such-flag": 1 } }] });
+    assert.equal((await ctl(world, "restart", old?.id ?? "")).code, 0);
+    const models = (): Promise<string> => ctlDone(world, "models", "-o", "json");
+    const failed = (times: string) => (text: string) => text.includes(`failed ${times}`);
+    await eventually("the first failure", models, failed("once"), 60_000);
+    await world.stopControl();
+    await world.startControl();
+    const told = await eventually("the second failure", models, failed("2 times in a row"), 60_000);
+    assert.match(
+      told,
+      /failed 2 times in a row; the next start waits 20 s; it keeps its room: node-a: 111\.8 GiB on 1 card/,
+    );
+    const why = await ctlDone(world, "explain-placement", "w");
+    assert.match(
+      why,
+      /node-a: 111\.8 GiB on 1 card is kept for m until one of it serves in place of r-\S+, it is parked/,
+    );
+    assert.ok((await world.events("roomKept")).length >= 2);
+
+    await apply(onCard("m", 3));
+    await world.untilReplicas("a good version", (list) =>
+      list.some(({ model, state, outdated }) => model === "m" && state === "ready" && !outdated),
+    );
+    assert.deepEqual(new Set((await world.events("replicaPlaced")).map(({ model }) => model)), new Set(["m"]));
+    assert.equal((await world.events("roomGivenUp")).length, 0);
   });
 }
 

@@ -12,6 +12,7 @@ import { describeExclusion } from "../../decide/placement/describe-exclusion.ts"
 import type { ModelExplanation } from "../../decide/reconcile/explain-model.ts";
 import { restartState } from "../../decide/reconcile/judge-restart.ts";
 import { byModel, runningOf, startEvidence, wantedCount } from "../../decide/reconcile/model-counts.ts";
+import { describeKept } from "../../decide/reconcile/kept-rooms.ts";
 import { failedInRow, newModelDoc, whyNoStart } from "../../decide/reconcile/model-failures.ts";
 import { isGone } from "../../decide/reconcile/observe.ts";
 import { isOutdated } from "../../decide/reconcile/restart-queue.ts";
@@ -149,10 +150,12 @@ export const gatewayViews = (gateways: readonly GatewaySeen[]): GatewayAnswer[] 
 export function modelViews(snapshot: ClusterSnapshot): ModelAnswer[] {
   const docs = new Map(snapshot.models.map((doc) => [doc.name, doc]));
   const replicas = byModel(snapshot.replicas);
+  const names = new Map(snapshot.nodes.map(({ doc }) => [doc.id, doc.name]));
   const listed = [...snapshot.catalog.models.values()].map((model) =>
     modelView(model, replicas.get(model.name) ?? [], docs.get(model.name), {
       unplaced: snapshot.unplaced.get(model.name),
       leaderless: snapshot.leaderless === true,
+      nodeName: (nodeId) => names.get(nodeId) ?? nodeId,
     }),
   );
   // A model that left the catalog is shown until its last replica is gone.
@@ -191,6 +194,7 @@ function modelView(
 interface HeldBy {
   readonly unplaced: string | undefined;
   readonly leaderless: boolean;
+  readonly nodeName: (nodeId: string) => string;
 }
 
 /** The first thing that stands in the way, as `ctl explain-placement` has it too. */
@@ -198,7 +202,7 @@ function judgeModel(
   model: Model,
   its: readonly ReplicaDoc[],
   doc: ModelDoc | undefined,
-  { unplaced, leaderless }: HeldBy,
+  { unplaced, leaderless, nodeName }: HeldBy,
 ): Pick<ModelAnswer, "state" | "why"> {
   const { replicas } = model;
   const running = runningOf(its).length;
@@ -212,7 +216,11 @@ function judgeModel(
   if (doc !== undefined && doc.backoffMs !== null && running <= ready && ready < wanted)
     return {
       state: "waiting",
-      why: `${failedInRow(doc.failuresInRow)}; the next start waits ${Math.round(doc.backoffMs / 1000)} s`,
+      why: [
+        failedInRow(doc.failuresInRow),
+        `the next start waits ${Math.round(doc.backoffMs / 1000)} s`,
+        ...describeKept(doc, nodeName),
+      ].join("; "),
     };
   const held =
     missing && doc !== undefined ? whyNoStart(doc, startEvidence(model, doc, runningOf(its)), PASS_DEFAULTS) : null;

@@ -4,7 +4,7 @@ import { assertNever } from "../../kernel/assert-never.ts";
 const MIB_PER_GIB = 1024;
 
 /** "12.5 GiB": to a tenth, as people compare sizes of cards. */
-const size = (mib: number): string =>
+export const size = (mib: number): string =>
   mib < MIB_PER_GIB ? `${Math.round(mib)} MiB` : `${(mib / MIB_PER_GIB).toFixed(1)} GiB`;
 const seconds = (ms: number | null): string => (ms === null ? "" : ` for ${Math.round(ms / 1000)} s`);
 const cards = (count: number): string => (count === 1 ? "1 card" : `${count} cards`);

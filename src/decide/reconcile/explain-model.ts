@@ -26,6 +26,6 @@ export function explainModel(snapshot: PassSnapshot, name: string, now: PassTime
   const model = snapshot.catalog.models.get(name);
   if (model === undefined) return undefined;
   const draft = new PassDraft(snapshot, NO_MEMORY, now, NO_MINT);
-  const profiles = explainPlacement(roomOf(draft, observe(snapshot.fleet)), wishFor(draft, model));
+  const profiles = explainPlacement(roomOf(draft, observe(snapshot.fleet), { model: name }), wishFor(draft, model));
   return { profiles, notes: whyWithheld(draft, model) };
 }

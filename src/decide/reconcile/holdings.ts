@@ -4,14 +4,26 @@ import { fleetRoom, type FleetRoom } from "../placement/fleet-room.ts";
 import type { Holding, PlacementNode } from "../placement/node-room.ts";
 import { isGone, type Observed, sightOf } from "./observe.ts";
 import type { PassDraft } from "./pass-draft.ts";
-import { classOf } from "./memory-truth.ts";
-import { memoryDocId } from "./snapshot.ts";
+import { keptHoldings } from "./kept-rooms.ts";
+import { measuredMib } from "./memory-truth.ts";
 
 const NOBODY: ReadonlySet<string> = new Set();
 
-/** What is held on each node. `without` are taken for gone. */
-export function holdingsOf(draft: PassDraft, observed: Observed, without: ReadonlySet<string> = NOBODY): Holding[] {
-  const holdings: Holding[] = [];
+/** Whose eyes see the room. */
+export interface RoomView {
+  /** Replicas and kept rooms that are taken for gone. */
+  readonly without?: ReadonlySet<string>;
+  /** The model that is to be placed: what it keeps is there for it. */
+  readonly model?: string;
+}
+
+/** What is held on each node. */
+export function holdingsOf(
+  draft: PassDraft,
+  observed: Observed,
+  { without = NOBODY, model }: RoomView = {},
+): Holding[] {
+  const holdings: Holding[] = keptHoldings(draft, observed, model).filter(({ replicaId }) => !without.has(replicaId));
   for (const doc of draft.replicas())
     if (!isGone(doc)) pushHoldings(draft, doc, observed, without.has(doc.id), holdings);
   for (const [id, shards] of observed) {
@@ -22,11 +34,11 @@ export function holdingsOf(draft: PassDraft, observed: Observed, without: Readon
 }
 
 /**
- * What is free, after all that the store's replicas hold and all that runs without the store's knowledge. `without` are taken for gone.
+ * What is free, after all that the store's replicas hold, what models keep, and all that runs without the store's knowledge.
  * A replica that waits for the room of others holds it beside them: until they are gone the room counts twice, and goes to nobody else.
  */
-export const roomOf = (draft: PassDraft, observed: Observed, without?: ReadonlySet<string>): FleetRoom =>
-  fleetRoom(nodesOf(draft), holdingsOf(draft, observed, without));
+export const roomOf = (draft: PassDraft, observed: Observed, view: RoomView = {}): FleetRoom =>
+  fleetRoom(nodesOf(draft), holdingsOf(draft, observed, view));
 
 export const nodesOf = ({ snapshot: { docs, fleet } }: PassDraft): PlacementNode[] =>
   [...docs.nodes.values()].map((doc) => placementNode(doc, fleet.nodes.get(doc.id)));
@@ -68,15 +80,6 @@ function pushHoldings(
       leaves,
     });
   }
-}
-
-/** What its kind is known to take, for one that has loaded everything. */
-function measuredMib(draft: PassDraft, doc: ReplicaDoc, nodeId: string, gpuUuids: readonly string[]): number | null {
-  if (gpuUuids.length === 0) return null;
-  const gpuClass = classOf(draft, nodeId, gpuUuids);
-  return gpuClass === null
-    ? null
-    : (draft.memoryOf(memoryDocId(doc.model, doc.profileHash, gpuClass))?.perGpuMib ?? null);
 }
 
 function ofUnknown(draft: PassDraft, nodeId: string, shard: ShardReport): Holding {

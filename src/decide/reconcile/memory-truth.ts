@@ -79,3 +79,17 @@ export function classOf(draft: PassDraft, nodeId: string, gpuUuids: readonly str
     draft.snapshot.fleet.nodes.get(nodeId)?.report?.gpus ?? draft.snapshot.docs.nodes.get(nodeId)?.lastReport?.gpus;
   return gpus?.find((gpu) => gpuUuids.includes(gpu.uuid))?.class ?? null;
 }
+
+/** What its kind is known to take, for one that has loaded everything. */
+export function measuredMib(
+  draft: PassDraft,
+  doc: ReplicaDoc,
+  nodeId: string,
+  gpuUuids: readonly string[],
+): number | null {
+  if (gpuUuids.length === 0) return null;
+  const gpuClass = classOf(draft, nodeId, gpuUuids);
+  return gpuClass === null
+    ? null
+    : (draft.memoryOf(memoryDocId(doc.model, doc.profileHash, gpuClass))?.perGpuMib ?? null);
+}

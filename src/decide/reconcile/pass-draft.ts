@@ -81,6 +81,16 @@ export class PassDraft {
     for (const [id, doc] of changed) if (doc !== null && !this.snapshot.docs.replicas.has(id)) yield doc;
   }
 
+  /** All models of which something is known, as they are now. */
+  *models(): Iterable<ModelDoc> {
+    const { model: changed } = this.#changed;
+    for (const doc of this.snapshot.docs.models.values()) {
+      const its = changed.get(doc.name);
+      if (its !== null) yield its ?? doc;
+    }
+    for (const [name, doc] of changed) if (doc !== null && !this.snapshot.docs.models.has(name)) yield doc;
+  }
+
   writeNode(doc: NodeDoc): void {
     this.#changed.node.set(doc.id, doc);
   }

@@ -15,6 +15,7 @@ import {
 } from "../placement/place-replica.ts";
 import { sendStart } from "./commands.ts";
 import { holdingsOf, nodesOf, roomOf } from "./holdings.ts";
+import { keepsRoom, takeUpRoom } from "./kept-rooms.ts";
 import { isGone, type Observed } from "./observe.ts";
 import { aboutReplica, type PassDraft, PLACING } from "./pass-draft.ts";
 import { freeRendezvousPort } from "./rendezvous-port.ts";
@@ -38,27 +39,35 @@ export class PassRoom {
     return (this.#now ??= roomOf(this.#draft, this.#observed));
   }
 
-  /** As it would be with these replicas gone; what is placed there is seen by `now` after `renew`. */
-  without(replicaIds: ReadonlySet<string>): FleetRoom {
-    return roomOf(this.#draft, this.#observed, replicaIds);
+  /** With what the model keeps for itself; what is placed there is seen by `now` after `renew`. */
+  of(model: string): FleetRoom {
+    return keepsRoom(this.#draft, model) ? this.without(NOBODY, model) : this.now;
   }
 
-  /** As it will be when all that is on its way out has gone; null where nothing is. Only looked at, never placed in. */
-  get leaving(): FleetRoom | null {
-    if (this.#leaving !== undefined) return this.#leaving;
+  /** As it would be with these gone, for the model; what is placed there is seen by `now` after `renew`. */
+  without(ids: ReadonlySet<string>, model?: string): FleetRoom {
+    return roomOf(this.#draft, this.#observed, model === undefined ? { without: ids } : { without: ids, model });
+  }
+
+  /** As it will be for the model when all that is on its way out has gone; null where nothing is. Only looked at, never placed in. */
+  leaving(model: string): FleetRoom | null {
+    if (this.#leaving === null) return null;
+    const keeps = keepsRoom(this.#draft, model);
+    if (this.#leaving !== undefined && !keeps) return this.#leaving;
     const ids = new Set<string>();
     for (const doc of this.#draft.replicas()) if (doc.desired === "stop" && !isGone(doc)) ids.add(doc.id);
-    this.#leaving = ids.size === 0 ? null : this.without(ids);
-    return this.#leaving;
+    if (ids.size === 0) this.#leaving = null;
+    else if (!keeps) this.#leaving = this.without(ids);
+    return keeps && ids.size > 0 ? this.without(ids, model) : (this.#leaving ?? null);
   }
 
   nodes(): readonly PlacementNode[] {
     return nodesOf(this.#draft);
   }
 
-  /** By node, with all that this pass has placed. */
-  holdings(): ReadonlyMap<string, readonly Holding[]> {
-    return Map.groupBy(holdingsOf(this.#draft, this.#observed), ({ nodeId }) => nodeId);
+  /** By node, with all that this pass has placed, as the model sees it. */
+  holdings(model: string): ReadonlyMap<string, readonly Holding[]> {
+    return Map.groupBy(holdingsOf(this.#draft, this.#observed, { model }), ({ nodeId }) => nodeId);
   }
 
   renew(): void {
@@ -70,9 +79,9 @@ export class PassRoom {
 /** Beside what the catalog says: whom the replica replaces, and whose room it takes. */
 export type Succession = Required<Pick<ReplicaDoc, "replaces" | "waitsFor">>;
 export const NO_SUCCESSION: Succession = { replaces: null, waitsFor: [] };
-const NO_NODES: ReadonlySet<string> = new Set();
+const NOBODY: ReadonlySet<string> = new Set();
 
-export function wishFor(draft: PassDraft, model: Model, avoidNodes: ReadonlySet<string> = NO_NODES): PlacementWish {
+export function wishFor(draft: PassDraft, model: Model, avoidNodes: ReadonlySet<string> = NOBODY): PlacementWish {
   const { failedOn } = draft.model(model.name);
   const { failuresPerNodeMax, nodesTriedMax } = draft.snapshot.settings;
   const isTried = Object.keys(failedOn).length >= nodesTriedMax;
@@ -94,16 +103,18 @@ function isProven(draft: PassDraft, { name, profiles }: Model): boolean {
   return false;
 }
 
-/** Null: placed. Else what kept the nodes out, and that in words. */
+/** Null: placed, perhaps in room that the model keeps. Else what kept the nodes out, and that in words. */
 export function placeOne(
   draft: PassDraft,
-  room: FleetRoom,
+  room: PassRoom,
   model: Model,
-  avoidNodes: ReadonlySet<string> = NO_NODES,
+  avoidNodes: ReadonlySet<string> = NOBODY,
 ): Omit<PlacementRefusal, "model"> | null {
-  const outcome = placeReplica(room, wishFor(draft, model, avoidNodes));
+  const outcome = placeReplica(room.of(model.name), wishFor(draft, model, avoidNodes));
   if (outcome.kind === "noRoom") return { nodes: outcome.nodes, why: describeRefusal(draft, outcome) };
-  addReplica(draft, model, outcome, NO_SUCCESSION);
+  const keeps = keepsRoom(draft, model.name);
+  takeUpRoom(draft, addReplica(draft, model, outcome, NO_SUCCESSION));
+  if (keeps) room.renew();
   return null;
 }
 

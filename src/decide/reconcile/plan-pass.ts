@@ -4,6 +4,7 @@ import { placeReplica } from "../placement/place-replica.ts";
 import { autoscale } from "./autoscale.ts";
 import { stopIdle } from "./idle-stop.ts";
 import { RoomMaker } from "./make-room.ts";
+import { followKeptRooms, giveUpUnusable, whoKeeps } from "./kept-rooms.ts";
 import { noteMemory } from "./memory-truth.ts";
 import {
   type ByModel,
@@ -53,6 +54,7 @@ export function planPass(snapshot: PassSnapshot, before: PassMemory, now: PassTi
   followRestarts(draft);
   const models = byModel(draft.replicas());
   noteModels(draft, models, observed);
+  followKeptRooms(draft, models);
   dropEnded(draft, models);
   const room = new PassRoom(draft, observed);
   const mayPlace = !snapshot.fleet.settling && !draft.isHeld;
@@ -106,13 +108,15 @@ function placeMissing(
   const unplaced: PlacementRefusal[] = [];
   for (const { model, count } of missing) {
     for (let placed = 0; placed < count; placed++) {
-      const refusal = placeOne(draft, room.now, model);
+      const refusal = placeOne(draft, room, model);
       if (refusal === null) continue;
       const isFirst = runningOf(models.get(model.name) ?? []).length + placed === 0;
       const made = isFirst ? maker.makeFor(model) : "none";
       if (made === "made") continue;
       if (made === "soon" || isRoomComing(draft, room, model)) break;
-      const why = isFirst ? withTenants(draft, observed, model, refusal) : refusal.why;
+      const tenants = isFirst ? withTenants(draft, observed, model, refusal) : refusal.why;
+      const why = [tenants, ...whoKeeps(draft, observed, model, TENANTS.toldMax)].join("; ");
+      giveUpUnusable(draft, model);
       unplaced.push({ model: model.name, ...refusal, why });
       if (draft.isNews(`unplaced ${model.name}`)) draft.event("modelUnplaced", { model: model.name }, why);
       break;
@@ -123,7 +127,7 @@ function placeMissing(
 
 /** It fits as soon as those are gone that are on their way out: nobody is to be turned away for that moment. */
 function isRoomComing(draft: PassDraft, room: PassRoom, model: Model): boolean {
-  const { leaving } = room;
+  const leaving = room.leaving(model.name);
   return leaving !== null && placeReplica(leaving, wishFor(draft, model)).kind === "placed";
 }
 
@@ -172,6 +176,6 @@ function moveUnacknowledged(draft: PassDraft, room: PassRoom, doc: ReplicaDoc): 
   if (draft.isNews(`unacknowledged ${doc.id}`))
     draft.event("unacknowledged", aboutReplica(doc), "its node reports, but tells nothing of the start it was given");
   const model = draft.snapshot.catalog.models.get(doc.model);
-  if (model === undefined || placeOne(draft, room.now, model, new Set(nodeIds)) !== null) return;
+  if (model === undefined || placeOne(draft, room, model, new Set(nodeIds)) !== null) return;
   stopReplica(draft, doc, "its node never told of the start; it is started elsewhere", "stopping");
 }

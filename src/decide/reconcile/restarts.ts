@@ -2,6 +2,7 @@ import type { Model } from "../../contract/catalog.ts";
 import type { ReplicaDoc, ReplicaRestart } from "../../contract/fleet.ts";
 import { type PlacementOutcome, placeReplica } from "../placement/place-replica.ts";
 import { judgeRestart, type RestartFacts, type RestartVerdict } from "./judge-restart.ts";
+import { keepRoom } from "./kept-rooms.ts";
 import { runningOf, servingOf, startEvidence, wantedCount } from "./model-counts.ts";
 import { startsAllowed, whyNoStart } from "./model-failures.ts";
 import { isGone } from "./observe.ts";
@@ -19,7 +20,8 @@ const BEGUN_MAX = 16;
  * Invariants:
  *   B1. A replica that is stopped for its replacement and the replacement that takes its room are written by the same plan.
  *   B2. No restart begins that takes the ready replicas of a model, by this hand, below its pace.
- *   B3. Of a rollout over several models one model at a time is touched, in the order of the requests.
+ *   B3. What is stopped for its replacement leaves its room to its model, until one of it serves in its stead (`kept-rooms.ts`).
+ *   B4. Of a rollout over several models one model at a time is touched, in the order of the requests.
  */
 export function beginRestarts(draft: PassDraft, room: PassRoom): void {
   const waiting = [...draft.replicas()].filter(({ restart }) => restart?.state === "queued");
@@ -101,6 +103,7 @@ function replace(
   draft.event("restartBegun", aboutReplica(doc), `${replacement.id} replaces it ${how}`);
   if (!inPlace) return;
   stopReplica(draft, next, `${replacement.id} takes its place`);
+  keepRoom(draft, next, replacement);
   room.renew();
 }
 

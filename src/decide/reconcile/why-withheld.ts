@@ -1,5 +1,6 @@
 import type { Model } from "../../contract/catalog.ts";
 import { startEvidence, runningOf } from "./model-counts.ts";
+import { describeKept, whoKeeps } from "./kept-rooms.ts";
 import { whyNoStart } from "./model-failures.ts";
 import { readyForMs } from "./idle-stop.ts";
 import { type Observed, observe } from "./observe.ts";
@@ -18,8 +19,10 @@ export function whyWithheld(draft: PassDraft, model: Model): readonly string[] {
   if (fleet.settling) told.push("agents that the store knows have not all reported yet: nothing is started before");
   const held = whyNoStart(doc, startEvidence(model, doc, running), settings);
   if (held !== null) told.push(held);
+  told.push(...describeKept(doc, (nodeId) => draft.nodeName(nodeId)));
   if ((doc.displacedBy ?? null) !== null)
     told.push(`${doc.displacedBy} took its room: it displaces nobody before it has served again`);
+  told.push(...whoKeeps(draft, observe(fleet), model, ALL.toldMax));
   if (running.length === 0) told.push(...whyNotDisplaced(draft, model, observe(fleet)));
   return told;
 }

@@ -22,8 +22,16 @@ export interface EngineFaults {
   startStalls: number;
   runsOutOfMemory: number;
   crashesPerHour: number;
+  /** Profiles whose hash ends so never start. */
+  badVersion: string | null;
 }
-export const NO_FAULTS: EngineFaults = { startFails: 0, startStalls: 0, runsOutOfMemory: 0, crashesPerHour: 0 };
+export const NO_FAULTS: EngineFaults = {
+  startFails: 0,
+  startStalls: 0,
+  runsOutOfMemory: 0,
+  crashesPerHour: 0,
+  badVersion: null,
+};
 
 /** What an agent keeps on disk of one shard. */
 interface Kept {
@@ -177,7 +185,8 @@ export class SimAgent {
       this.#enter(kept, "starting");
       kept.process = this.#launch(verb);
       const chance = random.next();
-      if (chance < faults.startFails) this.#failLater(kept, 3_000, "exit");
+      const isBad = faults.badVersion !== null && kept.verb.profile.hash.endsWith(faults.badVersion);
+      if (isBad || chance < faults.startFails) this.#failLater(kept, 3_000, "exit");
       else if (chance < faults.startFails + faults.startStalls) this.#failLater(kept, 60_000, "noProgress");
       else if (chance < faults.startFails + faults.startStalls + faults.runsOutOfMemory)
         this.#failLater(kept, 3_000, "gpuOom");

@@ -10,7 +10,7 @@ import { aCatalog, aNodeDoc, someGpus } from "../fleet-builders.ts";
 import { type EngineFaults, NO_FAULTS, SimAgent } from "./sim-agent.ts";
 import { SimClock } from "./sim-clock.ts";
 import { SimControl } from "./sim-control.ts";
-import { type Heir, SimLedger } from "./sim-ledger.ts";
+import { type Heir, type Kept, SimLedger } from "./sim-ledger.ts";
 import { SimLink } from "./sim-link.ts";
 import { SimStore } from "./sim-store.ts";
 
@@ -48,7 +48,7 @@ export class SimCluster {
     const names = Array.from({ length: controls }, (_, at) => `c${at}`);
     const cardsOf = new Map(nodeIds.map((id) => [id, someGpus(id, cardsPerNode)]));
     const cardMib = new Map([...cardsOf.values()].flat().map((gpu) => [gpu.uuid, gpu.memoryMib ?? 0]));
-    this.ledger = new SimLedger(cardMib, () => this.#heirs());
+    this.ledger = new SimLedger(cardMib, () => ({ heirs: this.#heirs(), kept: this.#kept() }));
     const links = new Map(names.map((name) => [name, new Map(nodeIds.map((id) => [id, new SimLink(this.clock)]))]));
     this.agents = nodeIds.map(
       (id) =>
@@ -134,21 +134,39 @@ export class SimCluster {
     });
   }
 
+  #kept(): readonly Kept[] {
+    return [...this.store.docs.models.values()].flatMap(({ name, keepsRoom = [] }) =>
+      keepsRoom.flatMap(({ of, heir, nodes }) =>
+        nodes.flatMap(({ cards }) =>
+          Object.entries(cards).map(([uuid, mib]) => ({
+            model: name,
+            uuid,
+            usesMib: mib * 0.95,
+            of: heir === null ? [of] : [of, heir],
+          })),
+        ),
+      ),
+    );
+  }
+
   /** A restart by this pace takes one replica of a model away at most, and none while another is missing. */
   #checkRestarts({ writes }: PassPlan): void {
     const after = new Map(this.store.docs.replicas);
     const taken = new Set<string>();
+    /** Those that an operator asked for in their place, whoever else is away. */
+    const byName = new Map<string, number>();
     for (const { kind, id, doc } of writes) {
       if (kind !== "replica") continue;
       const before = this.store.docs.replicas.get(id);
       const begins = doc?.restart?.state === "inPlace" && before?.restart?.state === "queued";
       if (begins && !doc.restart.stopFirst) taken.add(doc.model);
+      if (begins && doc.restart.stopFirst) byName.set(doc.model, (byName.get(doc.model) ?? 0) + 1);
       if (doc === null) after.delete(id);
       else after.set(id, doc);
     }
     for (const name of taken) {
       const running = servingOf(runningOf([...after.values()].filter(({ model }) => model === name)));
-      const ready = running.filter(({ state }) => state === "ready").length;
+      const ready = running.filter(({ state }) => state === "ready").length + (byName.get(name) ?? 0);
       const wanted = this.catalog.models.get(name)?.replicas.min ?? 0;
       if (ready < Math.max(wanted, running.length) - 1)
         throw new Error(`a restart leaves ${ready} of ${wanted} replicas of ${name} ready`);

@@ -18,6 +18,15 @@ export interface Heir {
   readonly waitsFor: readonly string[];
 }
 
+/** Room that a model keeps on one card, as the store says it now. */
+export interface Kept {
+  readonly model: string;
+  readonly uuid: string;
+  readonly usesMib: number;
+  /** Replicas that it is about: what these use is not held beside it. */
+  readonly of: readonly string[];
+}
+
 export class SimLedger {
   readonly running = new Set<EngineProcess>();
   readonly starts: EngineProcess[] = [];
@@ -29,11 +38,14 @@ export class SimLedger {
   readonly #epochOf = new Map<string, number>();
   readonly #cardMib: ReadonlyMap<string, number>;
 
-  readonly #heirs: () => readonly Heir[];
+  readonly #held: () => { readonly heirs: readonly Heir[]; readonly kept: readonly Kept[] };
 
-  constructor(cardMib: ReadonlyMap<string, number>, heirs: () => readonly Heir[]) {
+  constructor(
+    cardMib: ReadonlyMap<string, number>,
+    held: () => { readonly heirs: readonly Heir[]; readonly kept: readonly Kept[] },
+  ) {
     this.#cardMib = cardMib;
-    this.#heirs = heirs;
+    this.#held = held;
   }
 
   /** From here on the node owes obedience to no older epoch. */
@@ -66,7 +78,9 @@ export class SimLedger {
       const total = this.#cardMib.get(uuid) ?? 0;
       if (used > total) throw new Error(`${uuid} holds engines of ${used} MiB, it has ${total}`);
     }
-    for (const heir of this.#heirs()) this.#checkHeld(engine, heir);
+    const { heirs, kept } = this.#held();
+    for (const heir of heirs) this.#checkHeld(engine, heir);
+    for (const room of kept) this.#checkKept(engine, room);
   }
 
   /** Room that is held for a replica is not given away, however long those that have it take to go. */
@@ -83,6 +97,16 @@ export class SimLedger {
           `${engine.replicaId} of ${engine.model} was started on ${uuid}, which is held for ${replicaId}`,
         );
     }
+  }
+
+  /** Nor is room that a model keeps while its replacements fail. */
+  #checkKept(engine: EngineProcess, { model, uuid, usesMib, of }: Kept): void {
+    if (engine.model === model || !engine.gpuUuids.includes(uuid)) return;
+    let used = usesMib;
+    for (const other of this.running)
+      if (other.gpuUuids.includes(uuid) && !of.includes(other.replicaId)) used += other.usesMib;
+    if (used > (this.#cardMib.get(uuid) ?? 0))
+      throw new Error(`${engine.replicaId} of ${engine.model} was started on ${uuid}, which ${model} keeps`);
   }
 
   ended(engine: EngineProcess): void {
