@@ -159,6 +159,52 @@ test("an adapter's name goes only to the endpoints that list it, and a name that
   );
 });
 
+const waitingAt = async (gateway: Parameters<typeof onlyUpstream>[0]): Promise<number> =>
+  (await onlyUpstream(gateway)).queue.waiting.interactive;
+
+for (const [what, before, after] of [
+  ["becomes known", () => 503, models("base")],
+  ["loses the adapter's name", () => models("base", "my-lora"), models("base")],
+] as const)
+  test(`a list of models that ${what} while calls wait holds for them too: each goes to an engine that has its model, and the gateway goes on [10.R1 10.A8]`, async () => {
+    const clock = new VirtualClock();
+    const releases = { plain: [] as (() => void)[], adapted: [] as (() => void)[] };
+    let known = false;
+    const engine = (name: "plain" | "adapted", list: () => string | number): Promise<PagedEngine> =>
+      startPagedEngine({ pages: { "/health": "ok", "/v1/models": list }, onPost: held(releases[name]) });
+    await using plain = await engine("plain", () => (known ? after : before()));
+    await using adapted = await engine("adapted", () => (known ? models("base", "my-lora") : before()));
+    const upstream = upstreamOf("generic", [plain.url, adapted.url], { slots: 8, models: ["base", "my-lora"] });
+    const endpoints = [plain.url, adapted.url].map((url) => ({ url, slots: 1 }));
+    const timeouts = { first_byte_s: 600, stall_s: 600 };
+    const queue = { timeout_s: { interactive: 600 } };
+    await withVirtualWorld(
+      clock,
+      [{ ...upstream, endpoints, timeouts, queue }],
+      async ({ gateway, answers, endpoint }) => {
+        const call = (model: string) => startCall(gateway, { body: aTask({}, { model }) });
+        const running = [call("base"), call("base")];
+        await passTimeUntil(clock, "both engines are full", () => plain.posts + adapted.posts === 2, 5_000);
+        const waiting = [call("my-lora"), call("my-lora"), call("base")];
+        await passTimeUntil(clock, "three wait", async () => (await waitingAt(gateway)) === 3, 5_000);
+        known = true;
+        const isKnown = async (): Promise<boolean> => (await endpoint(plain.url)).models?.join() === "base";
+        await passTimeUntil(clock, "the list is read", isKnown, 90_000);
+        releases.plain.splice(0).forEach((end) => end());
+        await passTimeUntil(clock, "the base model's call goes", () => plain.posts === 2, 5_000);
+        assert.equal(adapted.posts, 1, "the adapter's calls wait for the engine that has it");
+        releases.plain.splice(0).forEach((end) => end());
+        for (let posts = 2; posts <= 3; posts += 1) {
+          releases.adapted.splice(0).forEach((end) => end());
+          await passTimeUntil(clock, "the adapter's call goes", () => adapted.posts === posts, 5_000);
+        }
+        releases.adapted.splice(0).forEach((end) => end());
+        for (const { status } of await answers([...running, ...waiting])) assert.equal(status, 200);
+        assert.equal(plain.posts, 2);
+      },
+    );
+  });
+
 test("an endpoint that loads or says that it is unwell is left out with its reason, and used again without anybody's help when it is well [10.R1 10.R5]", async () => {
   const clock = new VirtualClock();
   let page: string | number = 503;

@@ -198,6 +198,14 @@ export class AdmissionPool {
     this.#settle();
   }
 
+  /**
+   * Which endpoints serve what has changed: each of those that wait is from now on in the group that it would have if it came now. Before
+   * any other call, since `Room` goes by the groups.
+   */
+  regroup(groupOf: (id: number) => string): void {
+    if (this.#tickets.size > 0) for (const queue of this.#queues) queue.regroup(groupOf);
+  }
+
   /** Endpoints have, or may have, more room. */
   roomChanged(now: MonoMs): void {
     this.advance(now);

@@ -100,3 +100,55 @@ test("keys that have gone are forgotten", () => {
   while (serve(queue) !== undefined);
   assert.deepEqual([queue.flowCount, queue.waiting, queue.bytes], [0, 0, 0]);
 });
+
+test("sorted into groups anew, requests keep their order, their keys' turns and their loads [10.A3]", () => {
+  const grouped = new FairQueue();
+  const plain = new FairQueue();
+  const shapes = Array.from({ length: 60 }, (_, index) => ({
+    key: `k${index % 4}`,
+    more: { weight: 1 + (index % 3), bytes: index },
+  }));
+  const start = order;
+  for (const { key, more } of shapes) add(plain, key, { ...more, group: "b" });
+  order = start;
+  for (const { key, more } of shapes) add(grouped, key, { ...more, group: "a" });
+  const served: (number | undefined)[] = [];
+  const expected: (number | undefined)[] = [];
+  for (let turn = 0; turn < 60; turn += 1) {
+    if (turn % 7 === 0) grouped.regroup((id) => ["", "b", "c"][(id + turn) % 3] ?? "");
+    assert.deepEqual([grouped.waiting, grouped.bytes], [plain.waiting, plain.bytes]);
+    assert.deepEqual(grouped.heaviest()?.key, plain.heaviest()?.key);
+    served.push(serve(grouped)?.id);
+    expected.push(serve(plain)?.id);
+  }
+  assert.deepEqual(served, expected);
+  assert.deepEqual([grouped.flowCount, grouped.waiting, serve(grouped)], [0, 0, undefined]);
+});
+
+test("sorted into groups anew, a request goes by the room of the new one [10.R1]", () => {
+  const queue = new FairQueue();
+  const first = add(queue, "k");
+  const second = add(queue, "k", { group: "m" });
+  queue.regroup((id) => (id === first.id ? "m" : ""));
+  const seen: [string, number][] = [];
+  queue.eachGroup((name, count) => seen.push([name, count]));
+  assert.deepEqual(
+    seen.toSorted(([a], [b]) => (a < b ? -1 : 1)),
+    [
+      ["", 1],
+      ["m", 1],
+    ],
+  );
+  assert.equal(
+    serve(queue, (group) => group === ""),
+    second,
+  );
+  assert.equal(
+    serve(queue, (group) => group === ""),
+    undefined,
+  );
+  assert.equal(
+    serve(queue, (group) => group === "m"),
+    first,
+  );
+});

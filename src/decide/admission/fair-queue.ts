@@ -123,17 +123,11 @@ export class FairQueue {
 
   add(ticket: Ticket, key: string, groupName: string): void {
     const flow = this.#flowFor(key);
-    const lane = this.#laneFor(flow, groupName);
     ticket.nth = flow.arrived;
     flow.arrived += 1;
-    ticket.lane = lane;
-    ticket.prev = lane.tail;
-    if (lane.tail === undefined) lane.head = ticket;
-    else lane.tail.next = ticket;
-    lane.tail = ticket;
+    append(ticket, this.#laneFor(flow, groupName));
     flow.weight = ticket.weight;
     flow.newest = ticket.order;
-    lane.group.waiting += 1;
     this.#waiting += 1;
     this.#bytes += ticket.bytes;
     this.#changeLoad(flow, 1, ticket.bytes);
@@ -158,6 +152,16 @@ export class FairQueue {
   /** Each group that somebody waits for, and how many do. */
   eachGroup(visit: (group: string, waiting: number) => void): void {
     for (const { name, waiting } of this.#groups.values()) visit(name, waiting);
+  }
+
+  /** Sorts those that wait into groups anew; order, turns and loads stay as they are. */
+  regroup(groupOf: (id: number) => string): void {
+    this.#groups.clear();
+    for (const flow of this.#byLoad.items) {
+      const tickets = flow.lanes.flatMap(ticketsOf).toSorted((a, b) => a.nth - b.nth);
+      flow.lanes.length = 0;
+      for (const ticket of tickets) append(ticket, this.#laneFor(flow, groupOf(ticket.id)));
+    }
   }
 
   /** Takes the request out and charges its key for it. */
@@ -320,6 +324,22 @@ export class FairQueue {
 function hasTie(flow: Flow, nth: number, other: Flow, mth: number): boolean {
   if (nth === 0 || mth === 0 || flow.weight === other.weight) return nth === mth ? flow.turn < other.turn : nth < mth;
   return flow.weight < other.weight;
+}
+
+function append(ticket: Ticket, lane: Lane): void {
+  ticket.lane = lane;
+  ticket.prev = lane.tail;
+  ticket.next = undefined;
+  if (lane.tail === undefined) lane.head = ticket;
+  else lane.tail.next = ticket;
+  lane.tail = ticket;
+  lane.group.waiting += 1;
+}
+
+function ticketsOf(lane: Lane): Ticket[] {
+  const tickets: Ticket[] = [];
+  for (let ticket = lane.head; ticket !== undefined; ticket = ticket.next) tickets.push(ticket);
+  return tickets;
 }
 
 function laneOf(ticket: Ticket): Lane {

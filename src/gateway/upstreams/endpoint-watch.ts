@@ -283,6 +283,7 @@ export class EndpointWatch {
     });
     if (wasAway) {
       endpoint.forgetProcess();
+      this.#upstream.modelsChanged();
       this.#modelsDue = 0;
       this.#deps.client.closeOrigin(endpoint.target.origin);
     }
@@ -299,6 +300,7 @@ export class EndpointWatch {
     this.#modelsDue = this.#deps.clock.mono() + (models === undefined ? MODELS_RETRY_MS : MODELS_MS);
     if (models === undefined || this.#stopped) return;
     this.#endpoint.models = new Set(models);
+    this.#upstream.modelsChanged();
     this.#warnOfUnknownModels(models);
     this.#upstream.roomChanged();
   }

@@ -7,3 +7,13 @@ export const isListed = (endpoints: readonly Endpoint[], model: string): boolean
 /** Requests that may go to the same endpoints: the model where some engines are known not to have it, else all are alike. */
 export const groupOf = (endpoints: readonly Endpoint[], model: string): string =>
   endpoints.some(({ models }) => models !== null && !models.has(model)) && isListed(endpoints, model) ? model : "";
+
+/** The same for many requests at one moment. */
+export function groupsNow(endpoints: readonly Endpoint[]): (model: string) => string {
+  const known = new Map<string, string>();
+  return (model) => {
+    const group = known.get(model) ?? groupOf(endpoints, model);
+    known.set(model, group);
+    return group;
+  };
+}

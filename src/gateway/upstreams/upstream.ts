@@ -27,8 +27,9 @@ import { refreshEjections } from "./ejections.ts";
 import { Endpoint, endpointKey, type RunningCall } from "./endpoint.ts";
 import type { RoutingWish, SlotSeeker } from "./slot-seeker.ts";
 import { resultKindOf, type TryResult } from "./try-result.ts";
+import { AWAY_MS, NOT_STARTED_MS, whyUnavailable, type Unavailable } from "./unavailable.ts";
 import { UpstreamAffinity } from "./upstream-affinity.ts";
-import { groupOf, isListed } from "./model-groups.ts";
+import { groupOf, groupsNow, isListed } from "./model-groups.ts";
 import { bookEndpoint, poolLimits, SharedEndpoints, sharedView } from "./shared-endpoints.ts";
 
 export interface UpstreamDeps {
@@ -53,11 +54,6 @@ export interface EndpointWatcher {
   lookNow(): void;
   stop(): void;
 }
-
-/** Retry-After when nothing tells how long a whole upstream stays away. */
-const AWAY_MS = 5_000;
-/** And when a model's start was not there in time, or has failed. */
-const NOT_STARTED_MS = 10_000;
 
 /**
  * One upstream's live state: the admission pool and the endpoints under it. It outlives reloads: what stays keeps its
@@ -153,9 +149,16 @@ export class Upstream implements Room {
       this.endpoints.push(endpoint);
       if (!this.#watchers.has(endpoint)) this.#watchers.set(endpoint, this.#deps.watch(this, endpoint));
     }
+    this.modelsChanged();
     this.start = judgeStart(this.settings.catalog, this.endpoints.filter(({ draining }) => !draining).length);
     this.pool.setLimits(poolLimits(this.settings, this.sharer !== null, this.start.kind === "waits"), now);
     this.roomChanged();
+  }
+
+  /** Before anything else is done: who waits may go to other endpoints now. Call `roomChanged` afterwards. */
+  modelsChanged(): void {
+    const groupFor = groupsNow(this.endpoints);
+    this.pool.regroup((id) => groupFor(this.#seekers.get(id)?.model ?? ""));
   }
 
   /** The upstream is gone from the configuration: who waits is told, who runs ends normally. */
@@ -338,28 +341,9 @@ export class Upstream implements Room {
     refreshEjections(this.endpoints, now);
   }
 
-  /**
-   * Why no endpoint could serve the model even if all its slots were free; null when one could. `strict`: for readiness and
-   * status, where an endpoint that is only tried for want of a better one does not count.
-   */
-  unavailable(model: string, strict: boolean): { readonly reason: string; readonly retryAfterMs: number } | null {
-    const now = this.#deps.clock.mono();
-    const { start } = this;
-    if (start.kind === "waits") return null;
-    if (start.kind === "refused") return { reason: start.why, retryAfterMs: NOT_STARTED_MS };
-    if (this.endpoints.length === 0)
-      return { reason: "no endpoint is configured or registered", retryAfterMs: AWAY_MS };
-    const reasons: string[] = [];
-    let retryAfterMs = AWAY_MS;
-    const listed = isListed(this.endpoints, model);
-    for (const endpoint of this.endpoints) {
-      const why = endpoint.whyAway(now, model, listed, strict);
-      if (why === null) return null;
-      reasons.push(`${endpoint.publicId}: ${why}`);
-      const opensIn = endpoint.breaker.retryInMs(now);
-      if (opensIn > 0) retryAfterMs = Math.min(retryAfterMs, opensIn);
-    }
-    return { reason: reasons.slice(0, 4).join("; "), retryAfterMs };
+  /** See `whyUnavailable`. */
+  unavailable(model: string, strict: boolean): Unavailable | null {
+    return whyUnavailable(this.start, this.endpoints, model, strict, this.#deps.clock.mono());
   }
 
   /** What each endpoint would get for a request now; for `/health`. */

@@ -16,6 +16,7 @@ export interface ShownEndpoint {
   readonly breaker_reason: string | null;
   readonly ejected: boolean;
   readonly stalled: boolean;
+  readonly models: readonly string[] | null;
   readonly reported: {
     readonly running: number | null;
     readonly waiting: number | null;
