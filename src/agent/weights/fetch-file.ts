@@ -148,7 +148,8 @@ export class FileFetch {
             await this.#cut(handle);
           }
           progress.total = verdict.total;
-          if (verdict.etag !== this.#file.etag) await this.#save({ etag: verdict.etag });
+          const { etag, total: told } = verdict;
+          if (etag !== this.#file.etag || told !== this.#file.told) await this.#save({ etag, told });
         } catch (error) {
           answer.body.destroy();
           throw error;
@@ -160,8 +161,8 @@ export class FileFetch {
   }
 
   #transfer(): Transfer {
-    const { bytes, sha256, etag } = this.#file;
-    return { want: { bytes, sha256 }, have: this.#ports.progress.have, etag };
+    const { bytes, sha256, etag, told } = this.#file;
+    return { want: { bytes, sha256 }, have: this.#ports.progress.have, etag, told };
   }
 
   async #take(
@@ -228,7 +229,7 @@ export class FileFetch {
     this.#hash = createHash("sha256");
     this.#ports.progress.have = 0;
     this.#unsynced = 0;
-    await this.#save({ etag: null, synced: 0 });
+    await this.#save({ etag: null, told: null, synced: 0 });
   }
 
   async #keepSynced(handle: FileHandle): Promise<void> {

@@ -277,5 +277,6 @@ const newFile = (path: string, bytes: number | null, sha256: string | null, befo
   dev: before?.dev ?? null,
   ino: before?.ino ?? null,
   digest: null,
+  told: null,
   mtimeNs: null,
 });

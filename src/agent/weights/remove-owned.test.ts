@@ -64,6 +64,7 @@ async function aTree(random: Random): Promise<Tree> {
       bytes,
       sha256: null,
       etag: null,
+      told: null,
       synced: bytes,
       ...identity(seen),
       digest: "d",

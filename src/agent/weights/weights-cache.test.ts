@@ -82,6 +82,8 @@ const awkward: readonly {
 }[] = [
   { name: "knows no ranges", file: { ignoresRange: true, breaks: [50_000] }, expect: "whole" },
   { name: "claims another part", file: { wrongRange: true, breaks: [50_000] }, expect: "whole" },
+  { name: "tells no part", file: { range: "", breaks: [50_000] }, expect: "whole" },
+  { name: "tells no length with a part", file: { range: "bytes 50000-299999/*", breaks: [50_000] }, expect: "whole" },
   { name: "tells no tag", file: { etag: null, breaks: [50_000] }, expect: "whole" },
   { name: "tells a weak tag", file: { etag: 'W/"v1"', breaks: [50_000] }, expect: "whole" },
   { name: "tells no length", file: { noLength: true }, expect: /does not tell how long/ },
@@ -128,6 +130,23 @@ test("a file that changes while it is fetched is fetched anew, never mixed [40.W
   );
   server.files.set("/a.gguf", { bytes: second, etag: '"two"' });
   assert.deepEqual(await readFile(pathOf(await world.fetched(source))), second);
+});
+
+test("a file that grows or shrinks under the tag that it had is fetched anew, never mixed [40.W1]", async () => {
+  for (const size of [150_000, 90_000, 250_000]) {
+    await using server = await FakeFileServer.start();
+    const [first, second] = [someBytes(200_000, 5), someBytes(size, 6)];
+    server.files.set("/a.gguf", { bytes: first, breaks: [90_000] });
+    await using world = await cacheWorld();
+    const source = `${server.origin}/a.gguf`;
+    world.view(source);
+    await server.until(
+      "the first answer broke off",
+      () => server.ledger.length === 1 && server.files.get("/a.gguf")?.breaks?.length === 0,
+    );
+    server.files.set("/a.gguf", { bytes: second });
+    assert.deepEqual(await readFile(pathOf(await world.fetched(source))), second, `${size} bytes`);
+  }
 });
 
 test("two replicas that want one source cause one download, and both get it [40.W1]", async () => {

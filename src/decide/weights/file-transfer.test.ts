@@ -9,6 +9,7 @@ const transfer = (over: Partial<Transfer> = {}): Transfer => ({
   want: { bytes: null, sha256: null },
   have: 0,
   etag: null,
+  told: null,
   ...over,
 });
 
@@ -94,6 +95,36 @@ const heads: readonly {
     from: half,
     status: 206,
     headers: { "content-range": "bytes 5-11/12", etag: ETAG },
+    expect: { kind: "anew" },
+  },
+  ...[
+    ["a longer file under the same tag", "bytes 5-11/12", 10],
+    ["a shorter file under the same tag", "bytes 5-7/8", 10],
+    ["a part that begins before the one asked for", "bytes 4-9/10", 10],
+    ["a part that begins behind the one asked for", "bytes 6-9/10", 10],
+    ["a part that ends behind the file", "bytes 5-10/10", 10],
+    ["a part of a file of no known length", "bytes 5-9/*", null],
+    ["a part of nothing told", undefined, 10],
+    ["a part in other units", "items 5-9/10", 10],
+  ].map(([name, range, told]) => ({
+    name: `${name}, in place of the rest`,
+    from: transfer({ have: 5, etag: ETAG, told: told as number | null }),
+    status: 206,
+    headers: { etag: ETAG, ...(range === undefined ? {} : { "content-range": String(range) }) },
+    expect: { kind: "anew" as const },
+  })),
+  {
+    name: "the rest, its length not told again",
+    from: transfer({ have: 5, etag: ETAG, told: 10 }),
+    status: 206,
+    headers: { "content-range": "bytes 5-9/*", etag: ETAG },
+    expect: { kind: "take", from: 5, total: 10 },
+  },
+  {
+    name: "no such part, as the file was cut to what is there",
+    from: transfer({ have: 5, etag: ETAG, told: 10 }),
+    status: 416,
+    headers: { "content-range": "bytes */5" },
     expect: { kind: "anew" },
   },
   {
@@ -183,22 +214,26 @@ test("whatever breaks off and changes meanwhile, what is called whole is one ver
   const version = fc.record({ etag: fc.constantFrom('"a"', '"b"', '"c"'), size: fc.integer({ min: 1, max: 12 }) });
   const step = fc.record({ version, breaksAt: fc.option(fc.nat(12), { nil: null }), keepsRange: fc.boolean() });
   fc.assert(
-    fc.property(fc.array(step, { minLength: 1, maxLength: 12 }), (steps) => {
-      let [held, etag] = ["", null as string | null];
+    fc.property(fc.array(step, { minLength: 1, maxLength: 12 }), fc.boolean(), (steps, tagsContent) => {
+      let [held, etag, length] = ["", null as string | null, null as number | null];
       for (const { version: told, breaksAt, keepsRange } of steps) {
-        // The tag names the content: equal tags, equal bytes.
-        const now: Version = { etag: `"${told.etag[1]}${told.size}"`, bytes: (told.etag[1] ?? "").repeat(told.size) };
-        const from = transfer({ have: held.length, etag });
+        // The tag names the content: equal tags, equal bytes. Or it does not name all of it: the file grows and keeps its tag.
+        const tag = tagsContent ? `"${told.etag[1]}${told.size}"` : told.etag;
+        const now: Version = { etag: tag, bytes: (told.etag[1] ?? "").repeat(told.size) };
+        const from = transfer({ have: held.length, etag, told: length });
         const asked = askFor(from);
         if (asked === null) break;
         const got = answer(now, asked, keepsRange);
         const verdict = judgeHead(from, got);
-        if (verdict.kind === "anew") [held, etag] = ["", null];
-        if (verdict.kind === "whole") break;
+        if (verdict.kind === "anew") [held, etag, length] = ["", null, null];
+        if (verdict.kind === "whole") {
+          assert.equal(held, now.bytes);
+          break;
+        }
         if (verdict.kind !== "take") continue;
         if (verdict.from < held.length) held = "";
         held += breaksAt === null ? got.body : got.body.slice(0, breaksAt);
-        ({ etag } = verdict);
+        ({ etag, total: length } = verdict);
         assert.ok(new Set(held).size <= 1, `bytes of two versions: ${held}`);
         if (judgeEnd(held.length, verdict.total, breaksAt === null) !== "whole") continue;
         assert.equal(held, now.bytes);

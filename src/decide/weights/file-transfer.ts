@@ -3,7 +3,8 @@
  * again only when the server proves that they are of the same file.
  *
  * Invariants:
- *   T1. Bytes of two versions of a file never meet: what is there is gone on with by `If-Range`, or where its digest is checked.
+ *   T1. Bytes of two versions of a file never meet: what is there is gone on with by `If-Range`, or where its digest is checked, and
+ *       never with a file of another length, whatever its tag.
  *   T2. A file is whole only when it has as many bytes as were told, by the listing, by the server, or by its digest.
  *   T3. A try that brings nothing is followed by a pause that grows; nothing is tried for ever but what may still come.
  */
@@ -20,6 +21,8 @@ export interface Transfer {
   readonly have: number;
   /** A strong one, of the answer that the bytes are from. */
   readonly etag: string | null;
+  /** How long that answer said the whole file is; null: it did not, or there is none. */
+  readonly told: number | null;
 }
 
 export interface AnswerHead {
@@ -79,22 +82,27 @@ function takeWhole({ want }: Transfer, headers: Headers, etag: string | null): H
 }
 
 function takeRest(transfer: Transfer, headers: Headers, etag: string | null, asked: boolean): HeadVerdict {
-  const { want, have } = transfer;
-  const match = /^bytes (\d{1,15})-(\d{1,15})\/(\d{1,15})$/.exec(text(headers["content-range"]) ?? "");
-  if (!asked || match === null) return refused("the server answers with a part that was not asked for");
-  const [first, last, total] = match.slice(1).map(Number) as [number, number, number];
+  const { want, have, told } = transfer;
+  if (!asked) return refused("the server answers with a part that was not asked for");
+  const match = /^bytes (\d{1,15})-(\d{1,15})\/(\d{1,15}|\*)$/.exec(text(headers["content-range"]) ?? "");
+  if (match === null) return anew("the server does not tell which part of the file it answers with");
+  const known = want.bytes ?? told;
+  const total = match[3] === "*" ? known : Number(match[3]);
+  if (total === null) return anew("the server does not tell how long the file is");
+  const [first, last] = [Number(match[1]), Number(match[2])];
   if (first !== have || last >= total || last < first)
-    return { kind: "anew", why: "the server answered with another part than the one that was asked for" };
-  if (want.bytes !== null && total !== want.bytes) return { kind: "anew", why: "the file has another length now" };
-  if (transfer.etag !== null && etag !== null && etag !== transfer.etag)
-    return { kind: "anew", why: "the file has changed" };
+    return anew("the server answered with another part than the one that was asked for");
+  if (known !== null && total !== known) return anew(`the file has ${total} bytes now, and ${known} were told before`);
+  if (transfer.etag !== null && etag !== null && etag !== transfer.etag) return anew("the file has changed");
   return { kind: "take", from: have, total, etag: etag ?? transfer.etag };
 }
 
-function judgeNoRange({ want, have }: Transfer, headers: Headers): HeadVerdict {
+const anew = (why: string): HeadVerdict => ({ kind: "anew", why });
+
+function judgeNoRange({ want, have, told }: Transfer, headers: Headers): HeadVerdict {
   const total = Number(/^bytes \*\/(\d{1,15})$/.exec(text(headers["content-range"]) ?? "")?.[1] ?? Number.NaN);
-  const isAll = total === have && (want.bytes === null || want.bytes === have);
-  return isAll ? { kind: "whole" } : { kind: "anew", why: "the server has no such part of the file" };
+  const isAll = total === have && (want.bytes ?? told ?? have) === have;
+  return isAll ? { kind: "whole" } : anew("the server has no such part of the file");
 }
 
 /** What the end of a body leaves: `whole`, or a reason to go on. `total` is what the head told. */

@@ -20,6 +20,8 @@ const heldFile = z.object({
   sha256: z.string().nullable(),
   /** Of the answer that the bytes are from. */
   etag: z.string().nullable(),
+  /** How long that answer said the file is. */
+  told: z.number().nullable().default(null),
   /** Bytes that were seen on the disk, whatever a crash of the machine left of the others. */
   synced: z.number(),
   dev: z.string().nullable(),

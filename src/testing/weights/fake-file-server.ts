@@ -24,6 +24,8 @@ export interface FakeFile {
   ignoresRange?: boolean;
   /** Wherever a range begins, the answer claims another part. */
   wrongRange?: boolean;
+  /** Told in place of the true `content-range`; "" tells none. */
+  range?: string;
   noLength?: boolean;
   redirect?: string;
   /** The `authorization` that is wanted; else 401. */
@@ -119,7 +121,8 @@ export class FakeFileServer implements AsyncDisposable {
     const body = bytes.subarray(first ?? 0);
     const length = file.noLength === true ? {} : { "content-length": String(body.length) };
     const told = file.wrongRange === true ? (first ?? 0) + 1 : first;
-    const range = first === null ? {} : { "content-range": `bytes ${told}-${bytes.length - 1}/${bytes.length}` };
+    const part = file.range ?? `bytes ${told}-${bytes.length - 1}/${bytes.length}`;
+    const range = first === null || part === "" ? {} : { "content-range": part };
     response.writeHead(first === null ? 200 : 206, { ...tag, ...length, ...range, ...file.headers });
     this.#send(response, body, file);
     return undefined;
