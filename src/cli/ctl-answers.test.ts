@@ -209,7 +209,7 @@ test("with --watch events are printed once each, and the first refusal ends it w
       asked.push(req.url ?? "");
       const events = rounds.shift();
       json(
-        events === undefined ? 503 : 200,
+        events === undefined ? 403 : 200,
         events === undefined ? { error: { code: "X", message: "no" } } : { events },
       )(req, res);
     },

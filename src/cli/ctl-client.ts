@@ -73,6 +73,8 @@ export interface CtlClient {
     body?: unknown,
     headers?: Readonly<Record<string, string>>,
   ): Promise<CtlAnswer>;
+  /** Reads address and key anew. Throws as `openCtlClient`. */
+  reopen(): Promise<CtlClient>;
 }
 
 /** A body that is sent as it is; anything else is sent as JSON. */
@@ -122,6 +124,7 @@ export async function openCtlClient(
     base,
     request: (method, path, body, headers = {}) =>
       send({ base, key, clock: io.clock, signal: io.signal }, { method, path, body, headers }),
+    reopen: () => openCtlClient(flags, io, asked),
   };
 }
 

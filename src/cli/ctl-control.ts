@@ -11,6 +11,7 @@ import {
   reportFailure,
   reportShape,
 } from "./ctl-client.ts";
+import { patientClient } from "./ctl-patient.ts";
 import type { TableShape } from "./table.ts";
 
 const CONTROL_OPTIONS = {
@@ -78,20 +79,25 @@ function readControlArgs<const Options extends ParseArgsOptionsConfig>(
 export const WATCH_OPTIONS = {
   watch: { type: "boolean", default: false },
 } as const satisfies ParseArgsOptionsConfig;
-export const WATCH_HELP = "  --watch                 show it again whenever it has changed, until Ctrl-C\n";
+export const WATCH_HELP =
+  "  --watch                 show it again whenever it has changed, until Ctrl-C; a control plane that is away\n                          is waited for, up to 60 s\n";
 export const WATCH_MS = 1_000;
 
-/** Runs `once`, and with `--watch` again and again as long as it succeeds; what it writes is shown only where it differs. */
+/**
+ * Runs `once`, and with `--watch` again and again as long as it succeeds; what it writes is shown only where it differs. A control
+ * plane that is away for a while is waited for.
+ */
 export async function watch(
   call: ControlCall<{ readonly watch: boolean }>,
   once: (call: ControlCall<unknown>) => Promise<number>,
 ): Promise<number> {
   if (!call.values.watch) return once(call);
   const { io } = call;
+  const client = patientClient(call.client, io, false);
   let last = "";
   for (;;) {
     let text = "";
-    const code = await once({ ...call, io: { ...io, out: (more) => void (text += more) } });
+    const code = await once({ ...call, client, io: { ...io, out: (more) => void (text += more) } });
     if (code !== EXIT.done) return code;
     if (text !== last) io.out(last === "" || call.json ? text : `\n${text}`);
     last = text;

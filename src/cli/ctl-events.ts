@@ -3,6 +3,7 @@ import { CONTROL_ROUTES, type EventAnswer, eventView } from "../contract/control
 import { type Command, EXIT } from "./cli-io.ts";
 import { reportFailure, reportShape } from "./ctl-client.ts";
 import { type ControlCall, controlCommand, show, WATCH_MS, WATCH_OPTIONS } from "./ctl-control.ts";
+import { patientClient } from "./ctl-patient.ts";
 import { formatTable, orDash, type TableShape } from "./table.ts";
 
 const eventsAnswer = z.object({ events: z.array(eventView) });
@@ -38,7 +39,8 @@ function pathOf({ values }: EventCall, after: number | null): string {
 
 /** Prints each event once, the newest of those that are there first of all, until Ctrl-C. */
 async function follow(call: EventCall): Promise<number> {
-  const { client, io, json, shape } = call;
+  const { io, json, shape } = call;
+  const client = patientClient(call.client, io, false);
   let seen: number | null = null;
   for (;;) {
     const answer = await client.request("GET", pathOf(call, seen));
@@ -63,7 +65,8 @@ const events = controlCommand({
   about: "Prints the newest events, oldest first.",
   optionsHelp: `  --limit N, -n N         at most N events (default 100)
   --kind KIND             only events of this kind
-  --watch                 go on with those that come, until Ctrl-C; as JSON one event a line
+  --watch                 go on with those that come, until Ctrl-C; as JSON one event a line; a control plane
+                          that is away is waited for, up to 60 s
 `,
   options: { limit: { type: "string", short: "n", default: "100" }, kind: { type: "string" }, ...WATCH_OPTIONS },
   act: (call) =>

@@ -11,6 +11,7 @@ import { escapeControls } from "../kernel/log.ts";
 import { usageError } from "./args.ts";
 import { type Command, EXIT } from "./cli-io.ts";
 import { reportFailure, reportShape } from "./ctl-client.ts";
+import { patientClient } from "./ctl-patient.ts";
 import { type ControlCall, controlCommand, inPath, showAnswer } from "./ctl-control.ts";
 
 const PACE_OPTIONS = {
@@ -22,7 +23,8 @@ const PACE_OPTIONS = {
 const PACE_HELP = `  --max-surge N           replacements at once that start beside what they replace (default 1)
   --max-unavailable N     replicas of a model that may be stopped before their replacement is ready (default 0)
   --min-available N       refuse what would leave fewer ready (default 0)
-  --watch                 show what becomes of it, until all of it has ended; exit code 1 if a part was refused or failed
+  --watch                 show what becomes of it, until all of it has ended; exit code 1 if a part was refused or failed;
+                          a control plane that is away is waited for, up to 60 s
 `;
 
 type Call = Pick<ControlCall<unknown>, "client" | "io" | "json">;
@@ -142,11 +144,12 @@ interface Progress {
 
 const ENDED = /^(replaced|failed|refused)/;
 
-/** Shows each change until all of it has ended. Returns the exit code. */
+/** Shows each change until all of it has ended, through a restart of the control plane too. Returns the exit code. */
 async function follow({ client, io, json }: Call, ids: readonly string[]): Promise<number> {
+  const reader = patientClient(client, io, true);
   const all = ids.map((replica): Progress => ({ replica, state: "queued", by: null }));
   for (;;) {
-    const answer = await client.request("GET", CONTROL_ROUTES.replicas);
+    const answer = await reader.request("GET", CONTROL_ROUTES.replicas);
     if (answer.kind !== "done") return reportFailure(answer, io, "control plane");
     const seen = z.object({ replicas: z.array(replicaView) }).safeParse(answer.body);
     if (!seen.success) return reportShape(io, "control plane");

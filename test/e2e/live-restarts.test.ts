@@ -3,7 +3,7 @@ import { test } from "node:test";
 import type { ReplicaAnswer } from "../../src/contract/control-api.ts";
 import { aGpu, fakeNvidiaSmi } from "../../src/testing/fake-nvidia-smi.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
-import { ctl, ctlDone } from "./support/live-ctl.ts";
+import { ctl, ctlDone, ctlRunning } from "./support/live-ctl.ts";
 import { allReady, LiveWorld, simModel } from "./support/live-world.ts";
 
 // Restarts with real agents and engines, under a real control plane. What truly ran is read from the agents' own records.
@@ -126,6 +126,46 @@ test("a rollout, followed to its end: each replica beside its replacement, with 
   assert.equal((await world.events("rolloutStopped")).length, 1);
   const again = await ctl(world, "restart", "r-none");
   assert.deepEqual([again.code, /REPLICA_UNKNOWN/.test(again.err)], [1, true]);
+});
+
+test("a rollout and a list that are watched go on through a restart of the control plane, say so on stderr, and end as they would have [40.V1 40.S9]", async () => {
+  await using world = await LiveWorld.start();
+  await world.addAgent("node-a");
+  const model = (seed: number): Record<string, unknown> =>
+    simModel("m", {
+      replicas: { min: 2 },
+      profiles: [{ engine: "sim", cpu: { cores: 0.01, memory_gb: 0.001 }, args: { seed } }],
+    });
+  await world.apply(model(1));
+  const first = await world.untilReplicas("two replicas", (list) => allReady(list, 2));
+  await world.apply(model(2));
+  const rollout = ctlRunning(world, "rollout", "m", "--watch");
+  const list = ctlRunning(world, "replicas", "--watch", "-o", "json");
+  await world.untilReplicas("the first restart", (seen) => seen.some(({ restart }) => restart === "replacing"));
+  await eventually("a first list", () => list.output().out, Boolean);
+  await world.stopControl();
+  for (const [name, { output }] of Object.entries({ rollout, list }))
+    await eventually(
+      name,
+      () => output().err,
+      (err) => err.includes("trying again for 60 s"),
+    );
+  await world.startControl();
+  const code = await rollout.code;
+  const { out, err } = rollout.output();
+  assert.deepEqual([code, err.includes("it answers again")], [0, true], out + err);
+  for (const { id } of first) assert.match(out, new RegExp(`^${id}: replaced by r-`, "m"));
+  const then = await world.untilReplicas(
+    "two others",
+    (seen) => allReady(seen, 2) && seen.every((each) => !each.outdated),
+  );
+  await eventually(
+    "the last list",
+    () => list.output().out.trimEnd().split("\n").at(-1) ?? "",
+    (line) => then.every(({ id }) => line.includes(id)) && !line.includes(first[0]?.id ?? ""),
+  );
+  list.stop();
+  assert.equal(await list.code, 0);
 });
 
 test("scale, drain and uncordon: as many as were asked for within the catalog, elsewhere than on the drained node, and all with who did it [40.S1 40.V1]", async () => {

@@ -18,6 +18,14 @@ export async function ctl({ control }: LiveWorld, ...args: readonly string[]): P
   return { code, ...output() };
 }
 
+/** The same, while it runs; `stop` is Ctrl-C. */
+export function ctlRunning({ control }: LiveWorld, ...args: readonly string[]) {
+  const stop = new AbortController();
+  const { io, output } = captureIo({ YARDMASTER_URL: control.url, YARDMASTER_KEY: keyOf("admin") }, stop.signal);
+  const code = dispatch(["ctl", ...args], cliCommands, "0", io);
+  return { code, output, stop: () => stop.abort(new Error("Ctrl-C")) };
+}
+
 /** The same where it is to succeed: what it wrote. */
 export async function ctlDone(world: LiveWorld, ...args: readonly string[]): Promise<string> {
   const { code, out, err } = await ctl(world, ...args);
