@@ -57,6 +57,7 @@ const STATE: OverflowStateView = {
       in_flight: 0,
       breaker: "closed",
       breaker_reason: null,
+      halted: { at: "2026-01-01T00:00:00.000Z", why: "it answered 402", until: "2026-01-01T01:00:00.000Z" },
       missing: ["not_approved", "no_key"],
     },
   ],
@@ -112,6 +113,7 @@ test("`ctl overflow` shows each signal, what each tier lacks and where a job wou
   assert.match(ran.out, /a job would go to: nobody else, it stays here/);
   assert.match(ran.out, /semaphore +broken +no answer/);
   assert.match(ran.out, /minimax +minimax +not approved +0 +closed +not_approved, no_key/);
+  assert.match(ran.out, /minimax is asked for nothing since 2026-01-01.*: it answered 402; .*ctl spend resume minimax/);
   assert.ok(!ran.out.includes("\u001b"));
   const json = await run(["ctl", "overflow", "video", "--json"], 200, STATE);
   assert.deepEqual(JSON.parse(json.out), STATE);

@@ -75,7 +75,7 @@ const approve: Command = {
 const spend: Command = {
   words: ["ctl", "spend"],
   summary: "show what was spent, stop spending, or settle what nobody knows",
-  help: `usage: yardmaster ctl spend [show | stop | go | resume TIER | settle ID | accept] [options]\n\n  show                    what each tier has cost, and what is held (the default)\n  stop                    nothing more is spent from now on, by any gateway\n  go                      takes the stop back\n  resume TIER             lets a tier go on that was halted for its price\n  settle ID               says what became of a reservation whose outcome nobody knew: --charged N or --nothing\n  accept                  takes the ledger for the right one after it was emptied; say it to each gateway\n\n  --why TEXT              of a stop\n${CTL_OPTIONS_HELP}`,
+  help: `usage: yardmaster ctl spend [show | stop | go | resume TIER | settle ID | accept] [options]\n\n  show                    what each tier has cost, and what is held (the default)\n  stop                    nothing more is spent from now on, by any gateway\n  go                      takes the stop back\n  resume TIER             lets a tier go on that was halted: its price has changed, or it refuses the account\n  settle ID               says what became of a reservation whose outcome nobody knew: --charged N or --nothing\n  accept                  takes the ledger for the right one after it was emptied; say it to each gateway\n\n  --why TEXT              of a stop\n${CTL_OPTIONS_HELP}`,
   async run(args, io) {
     const { values, positionals } = readArgs(args, SPEND_OPTIONS, { names: ["WHAT", "ID"], optional: true });
     const client = await openCtlClient(values, io);
@@ -137,8 +137,16 @@ function formatState(state: OverflowStateView): string {
     facts.map((line) => `${escapeControls(line)}\n`).join(""),
     `\n${formatTable(["SIGNAL", "STATE", "REASON"], signals)}`,
     `\n${formatTable(["TIER", "PROVIDER", "APPROVAL", "IN FLIGHT", "BREAKER", "MISSING"], tiers)}`,
+    ...state.tiers.flatMap(({ id, halted }) =>
+      halted === null ? [] : [`\n${escapeControls(haltInWords(id, halted))}\n`],
+    ),
   ].join("");
 }
+
+const haltInWords = (tier: string, { at, why, until }: NonNullable<SpendView["tiers"][number]["halted"]>): string =>
+  `tier ${tier} is asked for nothing since ${at}: ${why}; ${
+    until === null ? "" : `it is looked at again at ${until}, when its configuration changes, or `
+  }\`ctl spend resume ${tier}\` lets it go on`;
 
 const formatApprovals = (approvals: readonly ApprovalView[]): string =>
   formatTable(

@@ -4,6 +4,8 @@ import { signalView } from "./job-view.ts";
 // What `GET /overflow/{upstream}` and the money's routes answer with. Amounts are decimal numbers of the tier's currency.
 
 const money = z.number().nullable();
+/** Why a tier is asked for nothing. `until`: it is looked at again then; null: an operator lets it go on. */
+const halt = z.object({ at: z.string(), why: z.string(), until: z.string().nullable() }).nullable();
 
 export const overflowStateView = z.object({
   upstream: z.string(),
@@ -24,6 +26,7 @@ export const overflowStateView = z.object({
       in_flight: z.number(),
       breaker: z.string(),
       breaker_reason: z.string().nullable(),
+      halted: halt,
       missing: z.array(z.string()),
     }),
   ),
@@ -45,7 +48,7 @@ export const spendView = z.object({
       spent_this_month: z.number(),
       reserved_this_month: z.number(),
       per_month: money,
-      halted: z.object({ at: z.string(), why: z.string() }).nullable(),
+      halted: halt,
     }),
   ),
   open: z.array(

@@ -108,6 +108,11 @@ export const ERRORS = {
     retry: "afterDelay",
     meaning: "The job has not ended yet, so it has no result.",
   },
+  JOB_OVER: {
+    http: 409,
+    retry: "never",
+    meaning: "The job has ended, so there is nothing to approve.",
+  },
   JOB_CANCELLED: { http: 409, retry: "never", meaning: "The job was cancelled, so it has no result." },
   FILE_IN_USE: { http: 409, retry: "never", meaning: "A batch that has not ended reads the file; cancel it first." },
   BATCH_OVER: {

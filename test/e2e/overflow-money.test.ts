@@ -9,14 +9,14 @@ import { eventually } from "../../src/testing/wait-for.ts";
 import { anEngine } from "./support/an-engine.ts";
 import { aChat, accepted, ended, jobOf } from "./support/jobs.ts";
 import {
-  aCloud,
-  aTier,
-  ENV,
-  OUTSIDE_KEY,
-  outsideKey,
-  signalPages,
-  type SignalPages,
-} from "./support/overflow-world.ts";
+  admin,
+  moneyOptions,
+  moneySection,
+  moneyUpstreams,
+  withMoneyGateway,
+  type MoneySetup,
+} from "./support/money-world.ts";
+import { aCloud, ENV, OUTSIDE_KEY, outsideKey, signalPages, type SignalPages } from "./support/overflow-world.ts";
 import { programFolder, runProgram } from "./support/program.ts";
 import { startTestGateway, type TestGateway, type TestGatewayOptions } from "./support/test-gateway.ts";
 
@@ -36,57 +36,11 @@ beforeEach(async () => {
 });
 after(() => engine.close());
 
-interface Given {
-  readonly tier?: Record<string, unknown>;
-  readonly section?: Record<string, unknown>;
-  readonly file?: Record<string, unknown>;
-  readonly key?: Record<string, unknown>;
-  readonly env?: Record<string, string>;
-}
-
-const sectionOf = (given: Given): Record<string, unknown> => ({
-  upstream: "u",
-  signals: [{ kind: "semaphore", url: `${pages.url}/status`, busy_field: "guard.busy" }],
-  signal_memory_ms: 0,
-  hold_s: 0,
-  tiers: [aTier(cloud, given.tier)],
-  ...given.section,
-});
-const UPSTREAMS = (): Record<string, unknown>[] => [
-  { id: "u", models: ["m"], engine: "vllm", slots: 4, endpoints: [{ url: engine.url }] },
-];
-const optionsOf = (given: Given): TestGatewayOptions => ({
-  upstreams: UPSTREAMS(),
-  keys: [{ ...outsideKey, ...given.key }],
-  env: given.env ?? ENV,
-  file: { overflow: [sectionOf(given)], ...given.file },
-});
-
-async function withGateway(given: Given, run: (gateway: TestGateway) => Promise<void>): Promise<void> {
-  const gateway = await startTestGateway(optionsOf(given));
-  try {
-    await run({ ...gateway, keys: { ...gateway.keys, client: OUTSIDE_KEY } });
-  } finally {
-    await gateway.stop();
-    await cloud.close();
-    await pages[Symbol.asyncDispose]();
-  }
-}
-
-async function admin<T>(
-  gateway: TestGateway,
-  method: string,
-  path: string,
-  body?: unknown,
-  key = gateway.keys.approver,
-): Promise<{ readonly status: number; readonly json: T }> {
-  const answer = await fetch(gateway.url + path, {
-    method,
-    headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
-    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-  });
-  return { status: answer.status, json: (await answer.json()) as T };
-}
+const sectionOf = (setup: MoneySetup): Record<string, unknown> => moneySection({ engine, cloud, pages }, setup);
+const UPSTREAMS = (): Record<string, unknown>[] => moneyUpstreams({ engine, cloud, pages });
+const optionsOf = (setup: MoneySetup): TestGatewayOptions => moneyOptions({ engine, cloud, pages }, setup);
+const withGateway = (setup: MoneySetup, run: (gateway: TestGateway) => Promise<void>): Promise<void> =>
+  withMoneyGateway({ engine, cloud, pages }, setup, run);
 
 const lacksOf = async (gateway: TestGateway): Promise<unknown> => {
   const job = await accepted(gateway, { body: aChat() });
@@ -95,7 +49,7 @@ const lacksOf = async (gateway: TestGateway): Promise<unknown> => {
   return done.overflow?.missing[0]?.lacks;
 };
 
-const lacking: readonly [name: string, given: Given, lack: string][] = [
+const lacking: readonly [name: string, given: MoneySetup, lack: string][] = [
   ["a tier that nobody approved", { tier: { approved: false } }, "not_approved"],
   ["no key in the environment", { env: {} }, "no_key"],
   ["an API key whose data stays in the house", { key: { allow_external: false } }, "key_forbids_external"],
@@ -194,6 +148,12 @@ test("an approval counts for one job, once, up to its price; revoked, for other 
     const done = await ended(gateway, good);
     assert.deepEqual([done.state, done.overflow?.tier, cloud.ledger().submits], ["completed", "cloud", 1]);
     assert.equal(await approve(good), 409);
+    const { json } = await admin<{ error: { code: string } }>(gateway, "POST", path, {
+      job: good,
+      tier: "cloud",
+      max_price: 1,
+    });
+    assert.equal(json.error.code, "JOB_OVER");
     for (const key of [gateway.keys.operator, gateway.keys.agent]) assert.equal(await approve(cheap, {}, key), 403);
     assert.equal(await approve(cheap, { tier: "other" }), 404);
     assert.equal(await approve(cheap, { max_price: -1 }), 400);

@@ -37,7 +37,7 @@ export const OVERFLOW_OPERATIONS: Readonly<Record<OverflowHandler, OperationDoc>
     summary: "Approves a job for a tier, up to a price",
     body: body(approveBody),
     answers: { 201: { description: "Approved.", schema: approvalView } },
-    errors: ["JOB_UNKNOWN", "APPROVAL_IN_USE", ...LEDGER],
+    errors: ["JOB_UNKNOWN", "JOB_OVER", "APPROVAL_IN_USE", ...LEDGER],
   },
   overflowRevoke: {
     summary: "Takes an approval back",

@@ -25,7 +25,7 @@ test("a file of another program is left alone, and nothing is spent [80.O6]", as
   const ledger = await aLedger(placeAt(path));
   const refused = await ledger.reserve(anAsk("a"));
   assert.equal(refused.kind === "refused" && refused.lack, "ledger_away");
-  await assert.rejects(ledger.spend(["t"]), { code: "OVERFLOW_LEDGER_UNAVAILABLE" });
+  await assert.rejects(ledger.spend([{ tier: "t" }]), { code: "OVERFLOW_LEDGER_UNAVAILABLE" });
   await ledger.close();
 });
 

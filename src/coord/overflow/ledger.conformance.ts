@@ -81,7 +81,7 @@ function raceSuite(shared: boolean, fresh: () => Promise<DocsUnderTest>): void {
       calls.reduce<number>((sum, each) => sum + each, 0),
       100,
     );
-    const [spend] = (await ledgers[0]?.spend(["t"])) ?? [];
+    const [spend] = (await ledgers[0]?.spend([{ tier: "t" }])) ?? [];
     assert.deepEqual(spend?.today, { spent: 0, reserved: 100_000_000 });
     for (const ledger of ledgers) await ledger.close();
   });
@@ -137,7 +137,7 @@ function keepingSuite(fresh: () => Promise<DocsUnderTest>): void {
     await first.setSwitch({ by: "boss", why: "looks odd" });
     await first.close();
     const second = await aLedger(under);
-    assert.deepEqual((await second.spend(["t"]))[0]?.today, { spent: 700_000, reserved: 1_000_000 });
+    assert.deepEqual((await second.spend([{ tier: "t" }]))[0]?.today, { spent: 700_000, reserved: 1_000_000 });
     assert.deepEqual(
       (await second.reservations()).map(({ subject, state }) => [subject, state]),
       [["held", "unknown"]],
@@ -178,7 +178,7 @@ function keepingSuite(fresh: () => Promise<DocsUnderTest>): void {
     await ledger.reserve(anAsk("a", { ttlMs: 0 }));
     assert.equal(await ledger.peek(anAsk("b", { micros: 100_000_000 })), "budget_day");
     await ledger.sweep();
-    assert.deepEqual((await ledger.spend(["t"]))[0]?.today, { spent: 0, reserved: 0 });
+    assert.deepEqual((await ledger.spend([{ tier: "t" }]))[0]?.today, { spent: 0, reserved: 0 });
     assert.equal(await ledger.peek(anAsk("b", { micros: 100_000_000 })), null);
     assert.deepEqual(await ledger.reservations(), []);
     await ledger.close();

@@ -1,5 +1,6 @@
 import type { Lack } from "../../decide/overflow/decide-overflow.ts";
 import {
+  haltNow,
   periodOf,
   stepLedger,
   type Account,
@@ -8,6 +9,7 @@ import {
   type LedgerEvent,
   type LedgerView,
   type Reservation,
+  type Refusal,
   type ReserveAsk,
   type SpendSwitch,
   type Sums,
@@ -108,8 +110,8 @@ export class Ledger {
     return this.#step(name, { kind: "settle", chargedMicros });
   }
 
-  giveBack(name: ReservationName, why: string): Promise<LedgerOutcome> {
-    return this.#step(name, { kind: "void", why, expired: false });
+  giveBack(name: ReservationName, why: string, refusal?: Refusal): Promise<LedgerOutcome> {
+    return this.#step(name, { kind: "void", why, expired: false, refusal });
   }
 
   outcomeUnknown(name: ReservationName, why: string): Promise<LedgerOutcome> {
@@ -171,10 +173,10 @@ export class Ledger {
     return changed !== null;
   }
 
-  async spend(tiers: readonly string[]): Promise<readonly TierSpend[]> {
-    const { docs, now } = await this.#orAway(() => this.#deps.store.load(tiers.map((tier) => `account/${tier}`)));
+  async spend(tiers: readonly Pick<ReserveAsk, "tier" | "setup">[]): Promise<readonly TierSpend[]> {
+    const { docs, now } = await this.#orAway(() => this.#deps.store.load(tiers.map(({ tier }) => `account/${tier}`)));
     const { day, month } = periodOf(now);
-    return tiers.map((tier, index) => {
+    return tiers.map(({ tier, setup }, index) => {
       const account = parseOrNull<Account>(docs[index]);
       const today = account?.days[day] ?? NO_SUMS;
       const thisMonth = account?.months[month] ?? NO_SUMS;
@@ -185,7 +187,7 @@ export class Ledger {
         month,
         today,
         thisMonth,
-        halted: account?.halted ?? null,
+        halted: account === null ? null : haltNow(account, setup, now),
       };
     });
   }

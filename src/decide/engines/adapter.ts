@@ -33,9 +33,9 @@ export type HealthReading = "healthy" | "loading" | "unhealthy" | "noPage";
 
 /**
  * engineDead, shuttingDown: this engine serves nothing any more; overloaded: it is well, but can't take this now (full, or still
- * loading); clientFault: the request's own fault, the same anywhere, and no sign against the engine; engineFault: it failed.
+ * loading); noMoney: nothing more is done for this account, whoever asks; clientFault: the request's own fault, the same anywhere, and no sign against the engine; engineFault: it failed.
  */
-export type EngineErrorKind = "engineDead" | "shuttingDown" | "overloaded" | "clientFault" | "engineFault";
+export type EngineErrorKind = "engineDead" | "shuttingDown" | "overloaded" | "noMoney" | "clientFault" | "engineFault";
 
 export interface RerankTranslation {
   /** The engine's request for a Cohere- or Jina-like one. */

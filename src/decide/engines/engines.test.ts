@@ -217,6 +217,8 @@ const errors: { engine: EngineName; status: number; body: string; expect: Engine
   },
   { engine: "generic", status: 503, body: "", expect: "engineFault" },
   { engine: "generic", status: 502, body: "<html>", expect: "engineFault" },
+  { engine: "generic", status: 429, body: '{"error":{"code":"insufficient_quota"}}', expect: "noMoney" },
+  { engine: "generic", status: 429, body: '{"error":{"code":"rate_limit_exceeded"}}', expect: "overloaded" },
 ];
 test("error answers are told apart by what they mean for the next try [10.R4b]", () => {
   for (const row of errors)

@@ -3,6 +3,9 @@ import { classifyStatus, readModelNames } from "./readings.ts";
 
 const WITHOUT_PAGE: ReadonlySet<number> = new Set([401, 403, 404, 405, 501]);
 
+/** Services say it with the status of a full queue. */
+const NO_MONEY = /"(?:insufficient_quota|billing_hard_limit_reached)"/;
+
 /** An engine of which nothing is known but that it speaks the OpenAI API. */
 export const generic: EngineAdapter = {
   name: "generic",
@@ -15,7 +18,7 @@ export const generic: EngineAdapter = {
   busyProbe: null,
   refusesUnknownModels: false,
   enginePath: (routePath) => routePath,
-  classifyError: (status) => classifyStatus(status),
+  classifyError: (status, body) => (status === 429 && NO_MONEY.test(body) ? "noMoney" : classifyStatus(status)),
   priorityField: () => null,
   rerank: null,
   modelsPath: "/v1/models",

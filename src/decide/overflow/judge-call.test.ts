@@ -42,6 +42,21 @@ for (const [name, cause, money, goesOn, tiersFault] of rows)
     assert.equal(free.goesOn, cause.kind === "status" && !tiersFault ? false : true);
   });
 
+for (const [name, cause, refuses] of [
+  ["401", status(401), true],
+  ["402", status(402), true],
+  ["403", status(403), true],
+  ["429 because its account has no money left", { kind: "status", status: 429, error: "noMoney" }, true],
+  ["429", status(429), false],
+  ["404", status(404), false],
+  ["500", status(500), false],
+] as const)
+  test(`a tier that answers a chat with ${name} ${refuses ? "refuses the account" : "may take the next one"} [80.O5]`, () => {
+    const { refusesAccount, money } = judgeFailedCall(cause, true);
+    assert.equal(refusesAccount, refuses);
+    if (refuses) assert.match(money.why, /refuses the key|no money left/);
+  });
+
 const EUR = { unit: "1kTokens", micros: 1_000, currency: "EUR" } as const;
 const ended = {
   outcome: "ok",

@@ -17,10 +17,14 @@ export interface FailedCallVerdict {
   readonly goesOn: boolean;
   /** It says something of the tier, and not of the request. */
   readonly tiersFault: boolean;
+  /** The tier refuses the account: whoever asks next would be told the same. */
+  readonly refusesAccount: boolean;
 }
 
 /** Answers that say something of the tier: its account, its load, its own health. The same request may be good elsewhere. */
 const OF_THE_TIER: ReadonlySet<number> = new Set([401, 402, 403, 404, 408, 429]);
+/** A bad key, and no money. */
+const OF_THE_ACCOUNT: ReadonlySet<number> = new Set([401, 402, 403]);
 /** After these nobody knows whether the work was done; the other refusals come before any work. */
 const AFTER_WORK_MAYBE: ReadonlySet<number> = new Set([408, 409]);
 
@@ -33,6 +37,7 @@ export function judgeFailedCall(cause: RetryCause, isPaid: boolean): FailedCallV
         : { kind: "unknown", why: whyUnknown(cause) },
     goesOn: goesOn || !isPaid,
     tiersFault,
+    refusesAccount: cause.kind === "status" && (OF_THE_ACCOUNT.has(cause.status) || cause.error === "noMoney"),
   });
   if (cause.kind === "transport")
     return cause.failure === "connect"
@@ -44,10 +49,17 @@ export function judgeFailedCall(cause: RetryCause, isPaid: boolean): FailedCallV
   const { status } = cause;
   const refused = (status < 500 && !AFTER_WORK_MAYBE.has(status)) || status === 503;
   const tiersFault = status >= 500 || OF_THE_TIER.has(status);
-  const certain = refused ? `the tier answered ${status}` : null;
+  const certain = refused ? `the tier answered ${status}${ofAccount(cause)}` : null;
   // What is wrong with the request itself is told once, and is wrong everywhere.
   return tiersFault ? verdict(certain, true, true) : { ...verdict(certain, false, false), goesOn: false };
 }
+
+const ofAccount = ({ status, error }: Extract<RetryCause, { kind: "status" }>): string =>
+  status === 402 || error === "noMoney"
+    ? ": its account has no money left"
+    : OF_THE_ACCOUNT.has(status)
+      ? ": it refuses the key"
+      : "";
 
 function whyUnknown(cause: RetryCause): string {
   if (cause.kind === "status") return `the tier answered ${cause.status}`;

@@ -132,6 +132,53 @@ test("a charge above what was reserved is booked, and stops the account until an
   assert.equal(lackOf({ ...over, reservation: null }, ask({ micros: 1 })), "halted");
 });
 
+const REFUSED: LedgerEvent = {
+  kind: "void",
+  why: "402",
+  expired: false,
+  refusal: { why: "it has no money left", setup: "one", pauseMs: 3_600_000 },
+};
+const refusedOnce = (): LedgerView => after(after(after(EMPTY, ask({ setup: "one" })), BEGIN), REFUSED);
+const others = (change: Partial<ReserveAsk>): LedgerEvent => ask({ id: "t:other", subject: "other", ...change });
+
+test("a tier that refuses the account is out for whoever asks next, and the money of who found it out is free [80.O5 50.V4]", () => {
+  const view = { ...refusedOnce(), reservation: null };
+  assert.deepEqual(sumsOf(view), [NONE, NONE]);
+  assert.deepEqual(view.account?.halted, {
+    at: NOW,
+    why: "it has no money left",
+    until: NOW + 3_600_000,
+    setup: "one",
+  });
+  assert.equal(lackOf(view, others({ setup: "one" })), "halted");
+  assert.equal(lackOf(view, others({ setup: "one" }), NOW + 3_599_999), "halted");
+  // What was reserved before it was found out does not begin either.
+  const reserved = after(EMPTY, others({ setup: "one" }));
+  assert.equal(lackOf({ ...view, reservation: reserved.reservation }, BEGIN), "halted");
+});
+
+for (const [name, setup, ms] of [
+  ["its pause is over", "one", 3_600_000],
+  ["its configuration has changed", "two", 1],
+] as const)
+  test(`it is asked again when ${name}, and the call that was reserved then begins [80.O5]`, () => {
+    const view = { ...refusedOnce(), reservation: null };
+    const reserved = after(view, others({ setup }), NOW + ms);
+    assert.equal(reserved.account?.halted, null);
+    assert.equal(lackOf(reserved, BEGIN, NOW + ms), "moved");
+  });
+
+test("a halt that an operator has to end is not taken back by one that ends by itself, and takes its place [80.O5]", () => {
+  const halted = { at: 1, why: "the price has changed" };
+  const begun = after(after(EMPTY, ask({ setup: "one" })), BEGIN);
+  const view = { ...begun, account: { ...(begun.account as Account), halted } };
+  assert.deepEqual(after(view, REFUSED).account?.halted, halted);
+  const refusedThen = refusedOnce().account as Account;
+  const over = after({ ...begun, account: refusedThen }, { kind: "settle", chargedMicros: 41 });
+  assert.equal(over.account?.halted?.until, undefined);
+  assert.match(over.account?.halted?.why ?? "", /price has changed/);
+});
+
 for (const told of [null, Number.NaN, -1, 1.5, Number.POSITIVE_INFINITY])
   test(`a charge that can't be read (${String(told)}) is taken at what was reserved [80.O5]`, () => {
     const settled = after(after(after(EMPTY, ask()), BEGIN), { kind: "settle", chargedMicros: told });

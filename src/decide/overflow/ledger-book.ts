@@ -19,6 +19,7 @@ import type { Lack } from "./decide-overflow.ts";
  *   L5. A charged reservation is final: its id never reserves again.
  *   L6. An approval serves one reservation, for one content, provider and price. One that never began gives it back. All of it is looked at again
  *       when the call begins.
+ *   L7. A halt that is over is gone with the next reservation, and holds no call that was reserved after it.
  */
 export interface Account {
   readonly tier: string;
@@ -27,8 +28,17 @@ export interface Account {
   readonly days: Readonly<Record<string, Sums>>;
   /** By "2026-01". */
   readonly months: Readonly<Record<string, Sums>>;
-  /** Why nothing more may be spent until an operator says so; null: it may. */
-  readonly halted: { readonly at: number; readonly why: string } | null;
+  /** Why nothing more may be spent; null: it may. */
+  readonly halted: Halt | null;
+}
+
+/** Until an operator ends it, or what it names itself does. */
+export interface Halt {
+  readonly at: number;
+  readonly why: string;
+  readonly until?: number;
+  /** It is of the tier as it was set up then: changed, the tier is another one. */
+  readonly setup?: string;
 }
 
 export interface Sums {
@@ -112,6 +122,16 @@ export interface ReserveAsk {
   readonly approval: (ApprovedThing & { readonly requester: string; readonly twoPerson: boolean }) | null;
   readonly ttlMs: number;
   readonly payer?: Payer;
+  /** Names how the tier is set up. */
+  readonly setup?: string;
+}
+
+/** The place refuses the account, and not the work: whoever asks next would be told the same. */
+export interface Refusal {
+  readonly why: string;
+  readonly setup: string;
+  /** It is looked at again after this. */
+  readonly pauseMs: number;
 }
 
 export type LedgerEvent =
@@ -119,8 +139,8 @@ export type LedgerEvent =
   /** The call is made next. `approval`: what is about to be sent, where an approval was asked for. */
   | { readonly kind: "begin"; readonly approval: ApprovedThing | null }
   | { readonly kind: "settle"; readonly chargedMicros: number | null }
-  /** It is known that nothing is charged. `expired`: only if its time is over. */
-  | { readonly kind: "void"; readonly why: string; readonly expired: boolean }
+  /** It is known that nothing is charged. `expired`: only if its time is over. `refusal`: nothing more is to be asked. */
+  | { readonly kind: "void"; readonly why: string; readonly expired: boolean; readonly refusal?: Refusal | undefined }
   | { readonly kind: "unknown"; readonly why: string };
 
 export type LedgerStep =
@@ -144,7 +164,7 @@ export function stepLedger(view: LedgerView, event: LedgerEvent, now: number): L
     case "settle":
       return settle(view, event.chargedMicros, now);
     case "void":
-      return giveBack(view, event, now);
+      return withHalt(giveBack(view, event, now), event.refusal, now);
     case "unknown":
       if (view.reservation?.state !== "begun") return SAME;
       return moved(view, { reservation: { ...view.reservation, state: "unknown", why: bounded(event.why) } });
@@ -169,7 +189,7 @@ function reserve(before: LedgerView, ask: ReserveAsk, now: number): LedgerStep {
     months: {},
     halted: null,
   };
-  if (account.halted !== null) return refused("halted");
+  if (haltNow(account, ask.setup, now) !== null) return refused("halted");
   const { day, month } = periodOf(now);
   const today = account.days[day] ?? NOTHING;
   const thisMonth = account.months[month] ?? NOTHING;
@@ -181,7 +201,11 @@ function reserve(before: LedgerView, ask: ReserveAsk, now: number): LedgerStep {
   if (exceeds(today, ask.micros, ask.budget.dayMicros)) return refused("budget_day");
   if (exceeds(thisMonth, ask.micros, ask.budget.monthMicros)) return refused("budget_month");
   return moved(view, {
-    account: booked({ ...account, currency: ask.currency }, { day, month }, { reserved: ask.micros, spent: 0 }),
+    account: booked(
+      { ...account, currency: ask.currency, halted: null },
+      { day, month },
+      { reserved: ask.micros, spent: 0 },
+    ),
     reservation: {
       id: ask.id,
       tier: ask.tier,
@@ -267,8 +291,10 @@ function settle(view: LedgerView, told: number | null, now: number): LedgerStep 
   const overrun = charged > reservation.micros;
   const next = booked(account, reservation, { reserved: late ? 0 : -reservation.micros, spent: charged });
   const why = `charged ${charged} where ${reservation.micros} millionths were reserved: the price has changed`;
+  // A halt that ends by itself is less than this one.
+  const stays = !overrun || (next.halted !== null && next.halted.until === undefined);
   return moved(view, {
-    account: overrun && next.halted === null ? { ...next, halted: { at: now, why } } : next,
+    account: stays ? next : { ...next, halted: { at: now, why } },
     reservation: { ...reservation, state: "settled", chargedMicros: charged },
   });
 }
@@ -289,6 +315,21 @@ function giveBack(
     approval:
       reopens && approval.reservation === reservation.id ? { ...approval, state: "open", reservation: null } : approval,
   });
+}
+
+/** What still keeps a tier that is set up like this from being asked; null: nothing does. */
+export function haltNow({ halted }: Pick<Account, "halted">, setup: string | undefined, now: number): Halt | null {
+  if (halted === null || now >= (halted.until ?? Number.POSITIVE_INFINITY)) return null;
+  return halted.setup === undefined || setup === undefined || halted.setup === setup ? halted : null;
+}
+
+/** One that is in force stays as it is: an operator may have to end it. */
+function withHalt(step: LedgerStep, refusal: Refusal | undefined, now: number): LedgerStep {
+  if (step.kind !== "moved" || refusal === undefined || step.view.account === null) return step;
+  const { account } = step.view;
+  const { why, setup, pauseMs } = refusal;
+  const halted = haltNow(account, setup, now) ?? { at: now, why: bounded(why), until: now + pauseMs, setup };
+  return moved(step.view, { account: { ...account, halted } });
 }
 
 /** Adds to both periods, and forgets the oldest ones. */

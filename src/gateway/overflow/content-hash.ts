@@ -16,6 +16,16 @@ export function contentHash(
     .digest("hex");
 }
 
+/** Names how a tier is set up, its keys too. */
+export function setupOf({ provider, ...rules }: Tier): string {
+  const keys = [provider.key, provider.signingKey].map((key) => key?.reveal() ?? null);
+  return createHash("sha256")
+    .update(JSON.stringify([rules, provider, keys]))
+    .digest("hex")
+    .slice(0, SETUP_DIGITS);
+}
+const SETUP_DIGITS = 16;
+
 /** Who an approval lets be asked: a tier that is moved to another place by a reload needs another one. */
 export const providerName = ({ provider: { kind, baseUrl, model } }: Pick<Tier, "provider">): string =>
   [kind, baseUrl, ...(model === null ? [] : [model])].join(" ");

@@ -1,10 +1,12 @@
 import type { JobError, JobErrand, JobOverflow, JobRecord } from "../../contract/job.ts";
-import type { Ledger, ReservationName } from "../../coord/overflow/ledger.ts";
+import type { Tier } from "../../contract/overflow-settings.ts";
+import type { Ledger, LedgerOutcome, ReservationName } from "../../coord/overflow/ledger.ts";
 import type { JobEvent } from "../../decide/jobs/step-job.ts";
-import type { ProviderResult } from "../../decide/overflow/providers/provider-work.ts";
+import type { FindOutcome, ProviderResult } from "../../decide/overflow/providers/provider-work.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
+import { setupOf } from "./content-hash.ts";
 import type { MoneyWords } from "./money-audit.ts";
 import type { OverflowDesk } from "./overflow-desk.ts";
 import type { OverflowMetrics } from "./overflow-metrics.ts";
@@ -61,6 +63,21 @@ export async function settled(
   return chargedMicros ?? errand.micros;
 }
 
+/** A place that refuses the account is looked at again after this, by one job or chat that has to wait for its answer. */
+const REFUSED_PAUSE_MS = 3_600_000;
+
+/** Nothing was taken, and whoever asks next would be told the same: the tier is taken out for all, and the money given back. */
+export async function takenOut(
+  { log }: Pick<ErrandDeps, "log">,
+  ledger: Ledger,
+  name: ReservationName,
+  { tier, why }: { readonly tier: Tier; readonly why: string },
+): Promise<LedgerOutcome> {
+  const outcome = await ledger.giveBack(name, why, { why, setup: setupOf(tier), pauseMs: REFUSED_PAUSE_MS });
+  log.error("overflow.halted", { tier: name.tier, why, again_in_s: REFUSED_PAUSE_MS / 1_000 });
+  return outcome;
+}
+
 export const wordsOf = (
   job: JobRecord,
   upstream: string,
@@ -90,16 +107,16 @@ export const failed = (token: string, code: JobError["code"], message: string): 
 const FIND_TRIES = 4;
 const FIND_AGAIN_MS = 1_000;
 
-/** The task of a submission whose answer was lost, where the place can be asked by the job's key; null: nobody can say. */
+/** The task of a submission whose answer was lost or is doubted, where the place can be asked by the job's key: its last word. */
 export async function findTask(
   clock: Clock,
   provider: Provider,
   jobId: string,
   signal: AbortSignal,
-): Promise<string | null> {
+): Promise<FindOutcome> {
   for (let tries = 1; ; tries += 1) {
     const found = await provider.find(jobId, signal);
-    if (found !== null || tries === FIND_TRIES || signal.aborted) return found;
+    if (found.kind === "found" || tries === FIND_TRIES || signal.aborted) return found;
     // A place may know of it a moment later only.
     await clock.sleep(FIND_AGAIN_MS * tries, signal).catch(() => {});
   }

@@ -4,13 +4,17 @@ import type { OverflowPolicy, Tier } from "../../contract/overflow-settings.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { Ledger, LedgerOutcome, ReservationName } from "../../coord/overflow/ledger.ts";
 import { parseJson } from "../../decide/engines/readings.ts";
+import type { Lack } from "../../decide/overflow/decide-overflow.ts";
 import { judgeEndedCall, judgeFailedCall, type CallMoney } from "../../decide/overflow/judge-call.ts";
+import { RefusalDigest } from "../../decide/overflow/refusal-digest.ts";
 import type { RetryCause } from "../../decide/routing/retry-policy.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
+import { setupOf } from "./content-hash.ts";
+import { takenOut } from "./errand-claim.ts";
 import { moneyEvent, type MoneyOutcome, type MoneyWords } from "./money-audit.ts";
 import type { Look, OverflowDesk } from "./overflow-desk.ts";
 import type { OverflowMetrics } from "./overflow-metrics.ts";
@@ -67,6 +71,7 @@ const LOOK_AGE_MS_MAX = 10_000;
  */
 export class OverflowCalls {
   readonly #deps: OverflowCallsDeps;
+  readonly #refused = new RefusalDigest();
 
   constructor(deps: OverflowCallsDeps) {
     this.#deps = deps;
@@ -86,13 +91,19 @@ export class OverflowCalls {
       const { view } = await this.#lookSoon(policy);
       if (!view.wanted) return null;
       const body = parseJson(Buffer.concat(call.chunks).toString("utf8"));
+      const refusals: Refused[] = [];
       for (const tier of policy.tiers) {
-        const route = tier.provider.kind === "openai" ? await this.#offer(policy, tier, call, body) : null;
-        if (route === null) continue;
-        metrics.decided(policy.upstream, "tier");
-        return route;
+        if (tier.provider.kind !== "openai") continue;
+        const offered = await this.#offer(policy, tier, call, body);
+        if (offered.kind === "route") {
+          metrics.decided(policy.upstream, "tier");
+          return offered.route;
+        }
+        for (const lack of offered.lacks) metrics.refused(tier.id, lack);
+        refusals.push({ tier, lacks: offered.lacks });
       }
       metrics.decided(policy.upstream, "local");
+      this.#recordRefused(policy, call, refusals);
     } catch (error) {
       log.warn("overflow.call", { message: messageOf(error) });
     }
@@ -110,46 +121,50 @@ export class OverflowCalls {
     return Promise.race([look, late]).finally(() => timer.cancel());
   }
 
-  async #offer(policy: OverflowPolicy, tier: Tier, call: OverflowCall, body: unknown): Promise<CallRoute | null> {
+  /** What a tier would have been paid for is on record, whoever was refused. */
+  #recordRefused(policy: OverflowPolicy, call: OverflowCall, refusals: readonly Refused[]): void {
+    const [first, ...others] = refusals.filter(({ tier, lacks }) => tier.provider.price !== null && lacks.length > 0);
+    if (first === undefined) return;
+    const lacking = [first, ...others].map(({ tier, lacks }) => `${tier.id}: ${lacks.join(", ")}`).join("; ");
+    const { audit, clock } = this.#deps;
+    const more = this.#refused.note(JSON.stringify([policy.upstream, call.keyId, lacking]), clock.mono());
+    if (more === null) return;
+    const why = more === 0 ? lacking : `${lacking}; and ${more} like it since the last record`;
+    audit.record(moneyEvent(clock, "money_refused", { ...wordsOf(policy, first.tier, call), why }));
+  }
+
+  async #offer(policy: OverflowPolicy, tier: Tier, call: OverflowCall, body: unknown): Promise<Offered> {
     const { desk, metrics, audit, clock, log } = this.#deps;
     const { ledger } = desk;
     const state = desk.tierState(tier.id);
     const upstream = this.#deps.upstreamOf(tier.id);
-    if (ledger === null || state === undefined || upstream === undefined) return null;
+    if (ledger === null || state === undefined || upstream === undefined)
+      return { kind: "refused", lacks: ["tier_unavailable"] };
     const work = { jobId: call.requestId, idempotencyKey: call.requestId, path: call.path, body };
     const quote = state.provider.price({ ...work, maxMicros: Number.MAX_SAFE_INTEGER });
     const priceMicros = quote.kind === "priced" ? quote.micros : null;
     const question = { keyId: call.keyId, allowedThen: call.allowExternal, priceMicros };
     const { lacks } = desk.verdict(tier, question);
-    for (const lack of lacks) metrics.refused(tier.id, lack);
-    if (lacks.length > 0 || quote.kind !== "priced") return null;
+    if (lacks.length > 0 || quote.kind !== "priced") return { kind: "refused", lacks };
     // A client may name its requests as it likes, two of them alike.
     const subject = `${CALL_PREFIX}${randomBytes(CALL_ID_BYTES).toString("hex")}`;
     const name: ReservationName = { id: `${tier.id}:${subject}`, tier: tier.id, subject };
     const { micros, currency } = quote;
-    const words: MoneyWords = {
-      subject: call.requestId,
-      keyId: call.keyId,
-      class: "interactive",
-      model: call.model,
-      upstream: policy.upstream,
-      tier: tier.id,
-      micros,
-      currency,
-      why: "",
-    };
+    const words: MoneyWords = { ...wordsOf(policy, tier, call), micros, currency };
     state.enter();
-    const begun = await this.#begin(ledger, tier, name, words).catch(() => false);
-    if (!begun) {
+    const lack = await this.#begin(ledger, tier, name, words).catch((): Lack => "ledger_away");
+    if (lack !== null) {
       state.onSubmission("abandoned");
       state.leave();
-      return null;
+      return { kind: "refused", lacks: [lack] };
     }
-    return new PaidCall({ clock, log, audit, ledger, name, words, tier, state, metrics }, upstream);
+    const parts = { clock, log, audit, ledger, name, words, tier, state, metrics };
+    return { kind: "route", route: new PaidCall(parts, upstream) };
   }
 
-  async #begin(ledger: Ledger, tier: Tier, name: ReservationName, words: MoneyWords): Promise<boolean> {
-    const { audit, clock, metrics } = this.#deps;
+  /** Null: it has begun. */
+  async #begin(ledger: Ledger, tier: Tier, name: ReservationName, words: MoneyWords): Promise<Lack | null> {
+    const { audit, clock } = this.#deps;
     const reserved = await ledger.reserve({
       ...name,
       micros: words.micros,
@@ -159,26 +174,43 @@ export class OverflowCalls {
       approval:
         tier.approval === "tier" ? null : { hash: "", provider: "", requester: words.keyId, twoPerson: tier.twoPerson },
       ttlMs: RESERVED_MS,
+      setup: setupOf(tier),
       payer: { keyId: words.keyId, model: words.model, upstream: words.upstream },
     });
-    if (reserved.kind === "refused") {
-      metrics.refused(tier.id, reserved.lack);
-      return false;
-    }
+    if (reserved.kind === "refused") return reserved.lack;
     try {
       await audit.commit(moneyEvent(clock, "money_committed", words));
     } catch {
-      metrics.refused(tier.id, "audit_away");
       await ledger.giveBack(name, "the audit takes no record");
-      return false;
+      return "audit_away";
     }
     const begun = await ledger.begin(name);
-    if (begun.kind === "done") return true;
-    metrics.refused(tier.id, begun.lack);
+    if (begun.kind === "done") return null;
     await ledger.giveBack(name, "the call did not begin");
-    return false;
+    return begun.lack;
   }
 }
+
+type Offered =
+  | { readonly kind: "route"; readonly route: CallRoute }
+  | { readonly kind: "refused"; readonly lacks: readonly Lack[] };
+
+interface Refused {
+  readonly tier: Tier;
+  readonly lacks: readonly Lack[];
+}
+
+const wordsOf = ({ upstream }: OverflowPolicy, tier: Tier, { requestId, keyId, model }: OverflowCall): MoneyWords => ({
+  subject: requestId,
+  keyId,
+  class: "interactive",
+  model,
+  upstream,
+  tier: tier.id,
+  micros: 0,
+  currency: "",
+  why: "",
+});
 
 interface PaidCallParts {
   readonly clock: Clock;
@@ -222,9 +254,9 @@ class PaidCall implements CallRoute {
 
   failed(cause: RetryCause, canGoOn: boolean): boolean {
     const { metrics, tier } = this.#parts;
-    const { money, goesOn, tiersFault } = judgeFailedCall(cause, tier.provider.price !== null);
+    const { money, goesOn, tiersFault, refusesAccount } = judgeFailedCall(cause, tier.provider.price !== null);
     metrics.submitted(tier.id, money.kind === "unknown" ? "unknown" : tiersFault ? "unavailable" : "refused");
-    this.#end(tiersFault ? "failed" : "abandoned", money);
+    this.#end(tiersFault ? "failed" : "abandoned", money, refusesAccount);
     return goesOn && canGoOn;
   }
 
@@ -241,16 +273,18 @@ class PaidCall implements CallRoute {
   }
 
   /** C2 */
-  #end(health: "ok" | "failed" | "abandoned", money: CallMoney): void {
+  #end(health: "ok" | "failed" | "abandoned", money: CallMoney, refusesAccount = false): void {
     if (this.#over) return;
     this.#over = true;
-    const { ledger, name, state, words } = this.#parts;
+    const { ledger, log, name, state, tier, words } = this.#parts;
     state.onSubmission(health);
     state.leave();
     switch (money.kind) {
       case "free":
         this.#record("money_freed", words.micros, money.why);
-        return this.#told(ledger.giveBack(name, money.why));
+        return this.#told(
+          refusesAccount ? takenOut({ log }, ledger, name, { tier, why: money.why }) : ledger.giveBack(name, money.why),
+        );
       case "charged":
         this.#record("money_charged", money.micros ?? words.micros, "");
         return this.#told(ledger.settle(name, money.micros));

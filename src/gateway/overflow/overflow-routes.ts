@@ -1,6 +1,6 @@
 import type { z } from "zod";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
-import type { JobRecord } from "../../contract/job.ts";
+import { isOpen, type JobRecord } from "../../contract/job.ts";
 import { MICROS, microsDown, microsUp } from "../../contract/money.ts";
 import { approveBody, settleBody, stopBody, type ApprovalView } from "../../contract/overflow-view.ts";
 import type { Ledger } from "../../coord/overflow/ledger.ts";
@@ -103,6 +103,7 @@ export class OverflowRoutes {
       throw new YardmasterError("OVERFLOW_UNKNOWN", `there is no tier ${JSON.stringify(asked.tier)}`);
     const content = await overflow.content(asked.job);
     if (content === undefined) throw new YardmasterError("JOB_UNKNOWN", "there is no job of this id");
+    if (!isOpen(content.job.state)) throw new YardmasterError("JOB_OVER", `the job is ${content.job.state}`);
     const hash = contentHash(content.job, content.body);
     const given = {
       tier: tier.id,

@@ -2,8 +2,9 @@ import { MICROS } from "../../contract/money.ts";
 import type { OverflowPolicy, Tier } from "../../contract/overflow-settings.ts";
 import type { ApprovalView, OverflowStateView, SpendView } from "../../contract/overflow-view.ts";
 import type { Ledger } from "../../coord/overflow/ledger.ts";
-import type { Approval, SpendSwitch } from "../../decide/overflow/ledger-book.ts";
+import type { Approval, Halt, SpendSwitch } from "../../decide/overflow/ledger-book.ts";
 import { asEpoch, formatIsoTime } from "../../kernel/clock.ts";
+import { setupOf } from "./content-hash.ts";
 import type { Look, OverflowDesk } from "./overflow-desk.ts";
 
 const iso = (ms: number): string => formatIsoTime(asEpoch(ms));
@@ -50,8 +51,10 @@ async function tierState(
     budget: tier.budget,
     approval: tier.approval === "tier" ? null : { hash: "", provider: "", requester: "", twoPerson: false },
     ttlMs: 0,
+    setup: setupOf(tier),
   };
   const lack = ledger === null ? "ledger_away" : await ledger.peek(asked);
+  const [spend] = (await ledger?.spend([asked]).catch(() => [])) ?? [];
   return {
     id: tier.id,
     provider: tier.provider.kind,
@@ -60,6 +63,7 @@ async function tierState(
     in_flight: state?.inFlight ?? 0,
     breaker: state?.standing ?? "closed",
     breaker_reason: state?.breaker.reason() ?? null,
+    halted: viewHalt(spend?.halted ?? null),
     missing: lack === null ? [...lacks] : [...lacks, lack],
   };
 }
@@ -69,7 +73,7 @@ export async function spendState(desk: OverflowDesk, ledger: Ledger): Promise<Sp
   const tiers = desk.tiers;
   const [spend, spends, reservations] = await Promise.all([
     ledger.spendSwitch(),
-    ledger.spend(tiers.map(({ id }) => id)),
+    ledger.spend(tiers.map((tier) => ({ tier: tier.id, setup: setupOf(tier) }))),
     ledger.reservations(),
   ]);
   return {
@@ -86,7 +90,7 @@ export async function spendState(desk: OverflowDesk, ledger: Ledger): Promise<Sp
       spent_this_month: thisMonth.spent / MICROS,
       reserved_this_month: thisMonth.reserved / MICROS,
       per_month: money(tiers[index]?.budget.monthMicros ?? null),
-      halted: halted === null ? null : { at: iso(halted.at), why: halted.why },
+      halted: viewHalt(halted),
     })),
     open: reservations.map(({ id, tier, subject, state, micros, currency, at, why }) => ({
       id,
@@ -100,6 +104,9 @@ export async function spendState(desk: OverflowDesk, ledger: Ledger): Promise<Sp
     })),
   };
 }
+
+const viewHalt = (halt: Halt | null): SpendView["tiers"][number]["halted"] =>
+  halt === null ? null : { at: iso(halt.at), why: halt.why, until: halt.until === undefined ? null : iso(halt.until) };
 
 export const viewSwitch = ({ stopped }: SpendSwitch): Pick<SpendView, "stopped"> => ({
   stopped: stopped === null ? null : { ...stopped, at: iso(stopped.at) },

@@ -4,7 +4,7 @@ import type { AuditEvent } from "../../contract/audit-event.ts";
 import type { JobErrand, JobRecord } from "../../contract/job.ts";
 import type { Ledger, LedgerOutcome } from "../../coord/overflow/ledger.ts";
 import { stepLedger, type LedgerEvent, type LedgerView, type Reservation } from "../../decide/overflow/ledger-book.ts";
-import type { PollOutcome } from "../../decide/overflow/providers/provider-work.ts";
+import type { FindOutcome, PollOutcome } from "../../decide/overflow/providers/provider-work.ts";
 import { silentLogger } from "../../kernel/log.ts";
 import { aJob } from "../../testing/a-job.ts";
 import { VirtualClock } from "../../testing/virtual-clock.ts";
@@ -22,7 +22,7 @@ class World {
   readonly audited: AuditEvent[] = [];
   readonly cancelled: string[] = [];
   job: JobRecord | undefined;
-  found: string | null = null;
+  found: FindOutcome = { kind: "none" };
   look: PollOutcome = { kind: "running" };
   view: LedgerView = EMPTY;
   readonly #reconciler: MoneyReconciler;
@@ -158,7 +158,7 @@ test("what nobody knew stays held until the place says by the job's key what bec
   world.tell({ kind: "unknown", why: "the answer was lost" });
   await world.rounds(24);
   assert.equal(world.state, "unknown");
-  world.found = "task1";
+  world.found = { kind: "found", taskId: "task1" };
   for (const look of [{ kind: "running" }, { kind: "unavailable", why: "" }, { kind: "lost", why: "" }] as const) {
     world.look = look;
     await world.rounds(12);

@@ -97,8 +97,8 @@ export class MoneyReconciler {
     const state = job === null ? undefined : this.#deps.desk.tierState(tier, placeNoted(job, tier));
     if (state === undefined || job === null) return;
     const { signal } = new AbortController();
-    const taskId = await state.provider.find(subject, signal);
-    const look = taskId === null ? null : await state.provider.poll(taskId, signal);
+    const found = await state.provider.find(subject, signal);
+    const look = found.kind === "found" ? await state.provider.poll(found.taskId, signal) : null;
     if (look?.kind !== "succeeded" && look?.kind !== "failed") return;
     const outcome = await ledger.settle({ id, tier, subject }, look.chargedMicros ?? null);
     if (outcome.kind !== "done") return;

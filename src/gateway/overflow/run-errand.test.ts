@@ -5,7 +5,7 @@ import type { JobRecord } from "../../contract/job.ts";
 import type { OverflowPolicy, Tier } from "../../contract/overflow-settings.ts";
 import type { DocCommit, DocStore, Doc } from "../../coord/overflow/doc-store.ts";
 import { Ledger } from "../../coord/overflow/ledger.ts";
-import type { SubmitOutcome } from "../../decide/overflow/providers/provider-work.ts";
+import type { FindOutcome, SubmitOutcome } from "../../decide/overflow/providers/provider-work.ts";
 import { stepJob, type JobEvent } from "../../decide/jobs/step-job.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import { silentLogger } from "../../kernel/log.ts";
@@ -47,6 +47,8 @@ class World {
   busy = true;
   crashes = true;
   submitting: () => SubmitOutcome["kind"] = () => "accepted";
+  /** Whatever it says. */
+  takes = true;
   /** What a task is said to cost at its end. */
   told: number | undefined = PRICE;
   auditAway = false;
@@ -212,15 +214,22 @@ class World {
           const kind = this.submitting();
           if (kind === "refused") return { kind, reason: "quota", why: "no" };
           if (kind === "unavailable") return { kind, why: "503" };
+          if (kind === "doubtful" && !this.takes) return { kind, why: "429" };
           const id = `task${this.submits}`;
           this.tasks.set(id, 0);
           this.charged += PRICE;
           if (kind === "unknown") return { kind, why: "the answer was lost" };
+          if (kind === "doubtful") return { kind, why: "429" };
           if (kind === "done")
             return { kind, result: { status: 200, contentType: "text/plain", body: Buffer.from("x") } };
           return { kind: "accepted", taskId: id };
         }),
-      find: () => this.mayDie(() => (this.canFind ? ([...this.tasks.keys()][0] ?? null) : null)),
+      find: () =>
+        this.mayDie((): FindOutcome => {
+          const [taskId] = this.tasks.keys();
+          if (!this.canFind) return { kind: "unknown" };
+          return taskId === undefined ? { kind: "none" } : { kind: "found", taskId };
+        }),
       poll: (id) =>
         this.mayDie(() => {
           const looks = (this.tasks.get(id) ?? 0) + 1;
@@ -353,6 +362,31 @@ test("where the place can be asked by the job's key, a crash at any step and a l
     );
   }
   assert.ok(paid > 10, `${paid} paid`);
+});
+
+for (const [name, canFind, takes, end] of [
+  ["knows the job's task: it is followed and paid for", true, true, ["completed", 0, PRICE, "settled"]],
+  ["knows of none: nothing was taken, and the job runs here", true, false, ["completed", 1, 0, "void"]],
+  [
+    "can't say: the money stays held, and the job is not run a second time",
+    false,
+    true,
+    ["failed", 0, PRICE, "unknown"],
+  ],
+] as const)
+  test(`a place that says that it took nothing is asked whether that is so, and ${name} [80.O2 80.O5]`, async () => {
+    const world = await quietly({}, (each) => Object.assign(each, { canFind, takes, submitting: () => "doubtful" }));
+    const state = world.doc<{ state: string }>("res/t:job_a")?.state;
+    assert.deepEqual([world.job.state, world.here, world.charged, state], end);
+    assert.equal(world.submits, 1);
+  });
+
+test("a place that refuses the account is out for the next job, which runs here unasked [80.O5]", async () => {
+  const world = await quietly({}, (each) => (each.submitting = () => "refused"));
+  world.job = aJob({ ...JOB, id: "job_b" });
+  await world.live("again");
+  assert.deepEqual([world.submits, world.here], [1, 2]);
+  assert.deepEqual(world.job.overflow?.lacks, [{ tier: "t", lacks: ["halted"] }]);
 });
 
 test("a price that has risen is booked, and the tier gets no other job [80.O5]", async () => {

@@ -5,12 +5,13 @@ import { parseJson } from "../../decide/engines/readings.ts";
 import type { Lack } from "../../decide/overflow/decide-overflow.ts";
 import type { ApprovedThing } from "../../decide/overflow/ledger-book.ts";
 import type { ProviderWork } from "../../decide/overflow/providers/provider-work.ts";
-import { contentHash, providerName } from "./content-hash.ts";
+import { contentHash, providerName, setupOf } from "./content-hash.ts";
 import {
   completed,
   findTask,
   outcomeUnknown,
   settled,
+  takenOut,
   wordsOf,
   type ErrandClaim,
   type ErrandDeps,
@@ -41,7 +42,8 @@ type RunEndKind = { readonly kind: "end"; readonly end: RunEnd };
  *   E2. A task's id is stored before anything else is done with the task. A submission is never made again: after a crash between the
  *       beginning and the stored id its outcome is known only to a place that can be asked by the job's key. Where none can say, the money
  *       stays held and the job fails.
- *   E3. What is certain to be free is given back; what is not is settled at what was reserved, or held.
+ *   E3. What is certain to be free is given back; what is not is settled at what was reserved, or held. A place that says that it took nothing,
+ *       and can be asked, is asked first.
  */
 export class Errands {
   readonly #deps: ErrandDeps;
@@ -94,14 +96,14 @@ export class Errands {
       return null;
     }
     const state = desk.tierState(errand.tier, errand.place);
-    const taskId = state === undefined ? null : await findTask(this.#deps.clock, state.provider, job.id, claim.signal);
-    if (taskId !== null && state !== undefined) {
-      const found: JobErrand = { ...errand, taskId, state: "accepted" };
-      const noted = { ...overflow, errand: found };
+    const found = await (state && findTask(this.#deps.clock, state.provider, job.id, claim.signal));
+    if (state !== undefined && found?.kind === "found") {
+      const known: JobErrand = { ...errand, taskId: found.taskId, state: "accepted" };
+      const noted = { ...overflow, errand: known };
       await claim.write(noted);
       state.inFlight += 1;
       try {
-        return await followTask(this.#deps, claim, { upstream, overflow: noted, errand: found, name, ledger, state });
+        return await followTask(this.#deps, claim, { upstream, overflow: noted, errand: known, name, ledger, state });
       } finally {
         state.leave();
       }
@@ -217,6 +219,7 @@ class Errand {
         budget: tier.budget,
         approval: thing === null ? null : { ...thing, requester: job.keyId, twoPerson: tier.twoPerson },
         ttlMs: RESERVED_MS,
+        setup: setupOf(tier),
         payer: { keyId: job.keyId, model: job.model, upstream: this.#policy.upstream },
       });
       if (reserved.kind === "refused") return this.#notBegun(state, reserved);
@@ -293,9 +296,19 @@ class Errand {
     const { metrics, log } = this.#deps;
     const { job, token } = this.#claim;
     this.#claim.left();
-    const outcome = await provider.submit(this.#workFor(errand.micros), new AbortController().signal);
+    let outcome = await provider.submit(this.#workFor(errand.micros), new AbortController().signal);
     metrics.submitted(tier.id, outcome.kind);
     log.info("overflow.submit", { job: job.id, tier: tier.id, outcome: outcome.kind });
+    if (outcome.kind === "unknown" || outcome.kind === "doubtful") {
+      // Not by the claim's signal: a job that has ended has its task called off, if there is one.
+      const found = await findTask(this.#deps.clock, state.provider, job.id, new AbortController().signal);
+      const free = outcome.kind === "doubtful" && found.kind === "none";
+      if (found.kind === "found") {
+        state.onSubmission("failed");
+        return this.#follow(going, found.taskId);
+      }
+      outcome = { kind: free ? "unavailable" : "unknown", why: outcome.why };
+    }
     switch (outcome.kind) {
       case "accepted":
         state.onSubmission("ok");
@@ -310,17 +323,15 @@ class Errand {
       }
       case "unknown": {
         state.onSubmission("failed");
-        // Not by the claim's signal: a job that has ended has its task called off, if there is one.
-        const found = await findTask(this.#deps.clock, state.provider, job.id, new AbortController().signal);
-        if (found !== null) return this.#follow(going, found);
         await ledger.outcomeUnknown(name, outcome.why);
         this.#record("money_held", { ...errand, why: outcome.why });
         return { kind: "end", end: outcomeUnknown(token, tier.id) };
       }
       default: {
-        const ofTier = outcome.kind === "unavailable" || outcome.reason === "auth" || outcome.reason === "quota";
-        state.onSubmission(ofTier ? "failed" : "abandoned");
-        await ledger.giveBack(name, outcome.why);
+        const ofAccount = outcome.kind === "refused" && (outcome.reason === "auth" || outcome.reason === "quota");
+        state.onSubmission(outcome.kind === "unavailable" || ofAccount ? "failed" : "abandoned");
+        if (ofAccount) await takenOut(this.#deps, ledger, name, { tier, why: outcome.why });
+        else await ledger.giveBack(name, outcome.why);
         this.#record("money_freed", { ...errand, why: `${outcome.kind}: ${outcome.why}` });
         // Nothing was taken, and it is known: the job's own note says so too before another place is asked.
         await this.#claim.write(this.#noted("local", null, [], null));

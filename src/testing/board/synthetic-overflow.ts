@@ -38,6 +38,7 @@ export const OVERFLOW: OverflowRow = {
       in_flight: 3,
       breaker: "closed",
       breaker_reason: null,
+      halted: null,
       missing: ["no_slot"],
     },
     {
@@ -48,6 +49,7 @@ export const OVERFLOW: OverflowRow = {
       in_flight: 0,
       breaker: "closed",
       breaker_reason: null,
+      halted: null,
       missing: ["no_job_approval"],
     },
   ],

@@ -15,6 +15,8 @@ export interface CloudAction {
     /** The connection is reset before the work is taken, or after it, in place of the answer. */
     | "resetBefore"
     | "resetAfter"
+    /** Taken, though the answer is that of "rateLimited". */
+    | "takenRateLimited"
     /** Taken; the answer is no JSON, or names no task. */
     | "garbage"
     | "noTask"

@@ -128,6 +128,8 @@ class Cloud {
         return;
       case "garbage":
         return sendText(res, "<html>Bad gateway</html>");
+      case "takenRateLimited":
+        return send(res, this.#dialect.refused("rateLimited"), action.retryAfterS);
       case "noTask":
         return send(res, { status: 200, body: {} });
       default:

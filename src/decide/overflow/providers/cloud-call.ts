@@ -1,5 +1,12 @@
 import { isJsonObject, type JsonObject } from "../../http/token-usage.ts";
-import type { CancelOutcome, PollOutcome, PriceQuote, ProviderWork, SubmitOutcome } from "./provider-work.ts";
+import type {
+  CancelOutcome,
+  FindOutcome,
+  PollOutcome,
+  PriceQuote,
+  ProviderWork,
+  SubmitOutcome,
+} from "./provider-work.ts";
 
 /** A request as it goes to a place; what authorises it is added by who sends it. */
 export interface CloudCall {
@@ -45,10 +52,10 @@ export interface CloudProtocol {
   place(result: string): ResultPlace;
   /** What a `call` of `place` brought; absent where it brings the bytes themselves. */
   readPlace?(answer: CloudAnswer): ResultPlace;
-  /** Asks for the task of a key; absent: there is no such request. Undefined: the answer names none. */
+  /** Asks for the task of a key; absent: there is no such request. */
   readonly finding?: {
     readonly call: (key: string) => CloudCall;
-    readonly read: (answer: CloudAnswer) => string | undefined;
+    readonly read: (answer: CloudAnswer) => FindOutcome;
   };
   /** Null: there is no such request. */
   cancellation(taskId: string): CloudCall | null;

@@ -15,7 +15,7 @@ import {
 } from "./cloud-call.ts";
 import { valueAt } from "./json-pointer.ts";
 import { quote, readCharge } from "./price-quote.ts";
-import type { CancelOutcome, PollOutcome, ProviderWork, SubmitOutcome } from "./provider-work.ts";
+import type { CancelOutcome, FindOutcome, PollOutcome, ProviderWork, SubmitOutcome } from "./provider-work.ts";
 import { readAsked, readSeconds } from "./video-work.ts";
 
 /** Any place that takes work, is asked for it and hands it out over HTTP, as the configuration describes it. */
@@ -35,10 +35,7 @@ export function httpTemplate(settings: ProviderSettings, template: ProviderTempl
       : {
           finding: {
             call: (key) => ({ ...get(find.path.replaceAll("{key}", encodeURIComponent(key))), method: find.method }),
-            read: (answer) =>
-              isSuccess(answer) && errorOf(template, readMembers(answer)) === undefined
-                ? readId(valueAt(readMembers(answer), find.taskId))
-                : undefined,
+            read: (answer) => readFound(template, answer, find.taskId),
           },
         }),
     cancellation: (taskId) => (cancel === null ? null : callOf(cancel, taskId)),
@@ -70,6 +67,15 @@ function readSubmission(template: ProviderTemplate, answer: CloudAnswer): Submit
   if (error !== undefined) return { kind: "unknown", why: `the place answered with an error: ${error}` };
   if (taskId !== undefined) return { kind: "accepted", taskId };
   return { kind: "unknown", why: "the place took the work and named no task" };
+}
+
+function readFound(template: ProviderTemplate, answer: CloudAnswer, pointer: string): FindOutcome {
+  if (answer.status === 404 || answer.status === 410) return { kind: "none" };
+  const members = readMembers(answer);
+  if (!isSuccess(answer) || members === undefined || errorOf(template, members) !== undefined)
+    return { kind: "unknown" };
+  const taskId = readId(valueAt(members, pointer));
+  return taskId === undefined ? { kind: "none" } : { kind: "found", taskId };
 }
 
 function readLook(template: ProviderTemplate, answer: CloudAnswer, taskId: string): PollOutcome {

@@ -44,8 +44,18 @@ export type SubmitOutcome =
   | { readonly kind: "refused"; readonly reason: RefusalReason; readonly why: string }
   /** Certain: nothing was taken. Later it may be. */
   | { readonly kind: "unavailable"; readonly why: string; readonly retryAfterMs?: number | undefined }
+  /** The place says that nothing was taken, and can be asked whether that is so. */
+  | { readonly kind: "doubtful"; readonly why: string }
   /** It may have been taken, so the money stays held, and it is not sent again. */
   | { readonly kind: "unknown"; readonly why: string };
+
+/** What a place says of the key of a submission. */
+export type FindOutcome =
+  | { readonly kind: "found"; readonly taskId: string }
+  /** It knows of none. A moment later it may. */
+  | { readonly kind: "none" }
+  /** It has no such request, or did not answer it. */
+  | { readonly kind: "unknown" };
 
 export type PollOutcome =
   /** `progress`: 0 to 1. */

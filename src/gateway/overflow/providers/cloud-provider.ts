@@ -8,6 +8,7 @@ import {
 import type {
   CancelOutcome,
   FetchOutcome,
+  FindOutcome,
   PollOutcome,
   PriceQuote,
   ProviderWork,
@@ -55,7 +56,7 @@ export class CloudProvider implements Provider {
     const reply = await this.#call(call, this.#settings.submitMs, SUBMIT_BYTES_MAX, signal);
     switch (reply.kind) {
       case "answer":
-        return this.#masked(this.#protocol.readSubmission(reply.answer, call));
+        return this.#masked(this.#doubted(this.#protocol.readSubmission(reply.answer, call)));
       case "notSent":
         return { kind: "unavailable", why: `the place can't be reached: ${reply.why}` };
       case "tooLarge":
@@ -65,11 +66,17 @@ export class CloudProvider implements Provider {
     }
   }
 
-  async find(idempotencyKey: string, signal: AbortSignal): Promise<string | null> {
+  /** A place that is too busy for an answer may have taken the work all the same. */
+  #doubted(outcome: SubmitOutcome): SubmitOutcome {
+    if (outcome.kind !== "unavailable" || this.#protocol.finding === undefined) return outcome;
+    return { kind: "doubtful", why: outcome.why };
+  }
+
+  async find(idempotencyKey: string, signal: AbortSignal): Promise<FindOutcome> {
     const { finding } = this.#protocol;
-    if (finding === undefined) return null;
+    if (finding === undefined) return { kind: "unknown" };
     const reply = await this.#call(finding.call(idempotencyKey), this.#settings.pollMs, LOOK_BYTES_MAX, signal);
-    return reply.kind === "answer" ? (finding.read(reply.answer) ?? null) : null;
+    return reply.kind === "answer" ? finding.read(reply.answer) : { kind: "unknown" };
   }
 
   async poll(taskId: string, signal: AbortSignal): Promise<PollOutcome> {

@@ -1,6 +1,7 @@
 import type {
   CancelOutcome,
   FetchOutcome,
+  FindOutcome,
   PollOutcome,
   PriceQuote,
   ProviderWork,
@@ -19,8 +20,8 @@ export interface Provider {
   /** What it costs at most. Asks nobody. */
   price(work: ProviderWork): PriceQuote;
   submit(work: ProviderWork, signal: AbortSignal): Promise<SubmitOutcome>;
-  /** The task that was made for the key of a submission whose answer was lost; null: nobody can say. Asking makes nothing. */
-  find(idempotencyKey: string, signal: AbortSignal): Promise<string | null>;
+  /** The task that was made for the key of a submission whose answer was lost or is doubted. Asking makes nothing. */
+  find(idempotencyKey: string, signal: AbortSignal): Promise<FindOutcome>;
   /** `taskId`: as `submit` gave it; it can be stored, and has at most TASK_ID_CHARS_MAX characters. */
   poll(taskId: string, signal: AbortSignal): Promise<PollOutcome>;
   /** `result`: as `poll` gave it. */
