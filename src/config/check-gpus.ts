@@ -17,14 +17,22 @@ const SECTION: FieldPath = ["gpu_health"];
 
 /** What the file says of cards: the names under endpoints, and what they are watched by. */
 export function checkGpus(raw: unknown): Finding[] {
-  const hosts = listAt(raw, [...SECTION, "sources"]).flatMap((source) => textAt(source, ["host"])?.toLowerCase() ?? []);
+  const sources = listAt(raw, [...SECTION, "sources"]).flatMap(
+    (source) => textAt(source, ["host"])?.toLowerCase() ?? [],
+  );
+  // With a control plane every node's agent is a source too, and which nodes there are is not in the file.
+  const hosts = listAt(raw, ["gateway", "control"]).length === 0 ? sources : [];
+  const isWatched = valueAt(raw, SECTION) !== undefined;
   return [
     ...checkSection(raw),
     ...listAt(raw, ["upstreams"]).flatMap((upstream, index) => [
       ...checkOldForm(raw, upstream, ["upstreams", index, "gpu_ids"]),
-      ...listAt(upstream, ["endpoints"]).flatMap((endpoint, place) =>
-        checkNames(listAt(endpoint, ["gpus"]), ["upstreams", index, "endpoints", place, "gpus"], hosts),
-      ),
+      ...listAt(upstream, ["endpoints"]).flatMap((endpoint, place) => {
+        const names = listAt(endpoint, ["gpus"]);
+        const path = ["upstreams", index, "endpoints", place, "gpus"];
+        const idle = isWatched || names.length === 0 ? [] : [warning(path, "has no effect without `gpu_health`")];
+        return [...idle, ...checkNames(names, path, hosts)];
+      }),
     ]),
   ];
 }

@@ -8,9 +8,15 @@ const SOURCES = [
   { dcgm_url: "http://b02:9400/own/metrics", host: "b02" },
 ];
 
-const read = (gpuHealth: Record<string, unknown> | undefined, upstream: Record<string, unknown> = {}, gpus?: unknown) =>
+const read = (
+  gpuHealth: Record<string, unknown> | undefined,
+  upstream: Record<string, unknown> = {},
+  gpus?: unknown,
+  more: Record<string, unknown> = {},
+) =>
   parseConfigText(
     stringify({
+      ...more,
       ...(gpuHealth === undefined ? {} : { gpu_health: gpuHealth }),
       upstreams: [
         {
@@ -120,6 +126,19 @@ for (const [gpuHealth, upstream, says] of warnings)
     assert.ok(loaded.kind === "valid");
     assert.match(loaded.warnings.join("\n"), says);
   });
+
+test("cards under an endpoint that nobody watches are warned of [30.G3]", () => {
+  const loaded = read(undefined, {}, ["a01/0"]);
+  assert.ok(loaded.kind === "valid");
+  assert.match(loaded.warnings.join(), /endpoints\[0\]\.gpus: has no effect without `gpu_health`/);
+});
+
+test("a host of which no source is may be a node where there is a control plane, whose agents tell of its cards [30.G3 30.T1]", () => {
+  const gateway = { control: ["ws://127.0.0.1:8300"] };
+  const loaded = read({ sources: SOURCES }, {}, ["node-a/0"], { gateway });
+  assert.ok(loaded.kind === "valid", JSON.stringify(loaded));
+  assert.equal(read({ sources: SOURCES }, {}, ["node-a/0"]).kind, "invalid");
+});
 
 test("cards by UUID, by host and index, and by instance are taken [30.G1 30.G2]", () => {
   const gpus = ["GPU-8ea17be8-6bac-6558-c8ed-e3c5b423323a", "MIG-8ea1", "a01/0", "B02/7", "GPU-1/gi7"];

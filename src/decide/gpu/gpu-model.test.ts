@@ -218,8 +218,10 @@ function harmedLook(step: Step, xids: readonly number[], harm: Harm): Look {
   if (step.kind === "failed") return { kind: "failed", state: "down", why: "" };
   const blank: Row = { temperatureC: null, utilization: null, xids: null };
   const row = harm === "blank" ? blank : { ...goodRow, xids: harm === "noXid" ? null : xids };
+  const counts = Object.fromEntries(xids.map((code) => [code, 2]));
+  const xidsOfWindow = harm === "blank" || harm === "noXid" ? null : counts;
   const told = step.kind === "empty" ? [] : harm === "cut" ? CARDS.slice(0, 1) : CARDS;
-  const samples = told.map((uuid, index) => aGpuSample({ uuid, index, ...row }));
+  const samples = told.map((uuid, index) => aGpuSample({ uuid, index, ...row, xidsOfWindow }));
   return { kind: "page", samples, whole: harm !== "cut" && step.whole };
 }
 

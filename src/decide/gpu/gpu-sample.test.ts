@@ -32,6 +32,7 @@ const fields: readonly { readonly line: string; readonly field: keyof GpuSample;
   { line: `DCGM_FI_DEV_GPU_TEMP{${CARD}} +Inf`, field: "temperatureC", value: null },
   { line: `DCGM_FI_DEV_GPU_TEMP{${CARD}} 9223372036854775794`, field: "temperatureC", value: null },
   { line: `DCGM_FI_DEV_GPU_UTIL{${CARD}} 2147483632`, field: "utilization", value: null },
+  { line: `DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{${CARD}} 2147483632`, field: "eccDoubleBit", value: null },
   { line: `DCGM_FI_DEV_POWER_USAGE{${CARD}} 312.5`, field: "powerW", value: 312.5 },
   { line: `DCGM_FI_DEV_BOARD_POWER_WATTS{${CARD}} 312.5`, field: "powerW", value: 312.5 },
   { line: `DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{${CARD}} 2`, field: "eccDoubleBit", value: 2 },

@@ -76,7 +76,7 @@ const RANGES: Readonly<Record<Signal, readonly [number, number]>> = {
   temperatureC: [-60, 250],
   powerW: [0, 1e5],
   energyMj: [0, 1e18],
-  eccDoubleBit: [0, 1e12],
+  eccDoubleBit: [0, 1e9],
   rowRemapFailed: [0, 1],
   throttleReasons: [0, 1e12],
   xid: [0, 9_999],
