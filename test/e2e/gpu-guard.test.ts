@@ -146,6 +146,23 @@ test("heat keeps an upstream's last endpoint in; a card that fell off the bus do
   assert.match(refused.text, /guard/);
 });
 
+test("a hot card's endpoint is let in when the other endpoint dies, and not only with the next page about cards [30.U2]", async () => {
+  const dying = await anEngine();
+  try {
+    exporter.cards({ index: 0, temperature: 99 }, { index: 1 });
+    const urls = [engines[0].url, dying.url];
+    const endpoints = urls.map((url, index) => ({ url, gpus: [`gpu-host/${index}`] }));
+    const at = await start({ poll_s: 120, staleness_s: 600 }, [{ ...twoEndpoints(), endpoints }]);
+    await untilGpus("the guard", at, (view) => guardedOf(view, "u").length === 1);
+    await dying.close();
+    const served = async (): Promise<number> => (await call(at, { body: aTask() })).status;
+    await eventually("an answer of the hot one", served, (status) => status === 200);
+    assert.equal(exporter.asked, 1);
+  } finally {
+    await dying.close();
+  }
+});
+
 test("the operator takes a fault for mended: what stands in the gauge is old from then on, and only operators may say so [30.T4]", async () => {
   exporter.cards({ index: 0, xid: 0 }, { index: 1 });
   const at = await start({ couple_xid: true });

@@ -298,6 +298,36 @@ test("an exporter that leaves out UUIDs for a while tells of the same cards, and
   }
 });
 
+test("cards of a host whose cards were replaced are no longer waited for at the operator's word, and the host's missing ones are seen again [30.U1 80.A14]", () => {
+  const book = new GpuBook();
+  const old = Array.from({ length: 8 }, (_, index) => card(index, { uuid: `GPU-old${index}` }));
+  const fresh = [0, 1, 2, 3].map((index) => card(index));
+  book.look("s", page(...old), at(0), POLICY);
+  for (const seconds of [15, 30, 75, 90]) book.look("s", page(...fresh), at(seconds), POLICY);
+  assert.equal(book.source("s")?.state, "partial");
+  for (const { uuid } of old) book.clear(parseGpuName(uuid!)!, at(90), POLICY);
+  book.look("s", page(...fresh), at(105), POLICY);
+  assert.deepEqual([book.source("s")?.state, book.cards().length], ["up", 4]);
+  for (const seconds of [120, 135]) book.look("s", page(...fresh.slice(1)), at(seconds), POLICY);
+  assert.deepEqual(verdicts(book, 135), ["GPU-0 faulted", "GPU-1 good", "GPU-2 good", "GPU-3 good"]);
+});
+
+test("an agent that has said nothing for a day while others did has left, with its cards; an exporter is waited for [80.I9 30.T1]", () => {
+  const book = new GpuBook();
+  const left = card(1, { teller: "agent", host: "node" });
+  book.look("agent node", page(left), at(0), POLICY);
+  book.look("exporter", page(card(2)), at(0), POLICY);
+  const other = (seconds: number) => book.look("agent other", page({ ...left, uuid: "GPU-3" }), at(seconds), POLICY);
+  other(86_000);
+  assert.deepEqual([book.sources().length, found(book, "GPU-1")], [3, ["GPU-1"]]);
+  other(86_500);
+  assert.deepEqual(
+    book.sources().map(({ name }) => name),
+    ["exporter", "agent other"],
+  );
+  assert.deepEqual([found(book, "GPU-1"), found(book, "node/1"), found(book, "GPU-2")], [[], ["GPU-3"], ["GPU-2"]]);
+});
+
 test("what a source told is forgotten with it [30.T1]", () => {
   const book = new GpuBook();
   book.look("a", page(card(0)), at(0), POLICY);

@@ -31,9 +31,13 @@ export interface GpuSource {
   readonly toldAt: MonoMs | undefined;
   /** Hosts of the cards on its last page with any. */
   readonly hosts: readonly string[];
+  /** Null before the first page with cards. */
+  readonly teller: GpuSample["teller"] | null;
 }
 
 const CARDS_MAX = 16_384;
+/** Agents come and go with their nodes; one that is silent for so long, while others tell, has left. Exporters are in the file, and stay. */
+const AGENT_LEFT_MS = 24 * 3_600_000;
 /** Looking for room costs a look at every card, and a larger fleet asks for it with each reading. */
 const FULL_MS = 5_000;
 /** From this part of a host's cards on, their absence is the fault of whoever tells of them, not the cards'. */
@@ -70,7 +74,7 @@ export class GpuBook {
 
   addSource(name: string): void {
     if (!this.#sources.has(name))
-      this.#sources.set(name, { name, state: "waiting", why: "", toldAt: undefined, hosts: [] });
+      this.#sources.set(name, { name, state: "waiting", why: "", toldAt: undefined, hosts: [], teller: null });
   }
 
   /** What it told is forgotten with it. */
@@ -101,6 +105,9 @@ export class GpuBook {
       present.add(key);
       this.#observe(key, source, sample, now, policy);
     }
+    for (const { name, teller, toldAt } of this.#sources.values())
+      if (teller === "agent" && toldAt !== undefined && now - toldAt > AGENT_LEFT_MS && name !== source)
+        this.removeSource(name);
     const { hidden, why } = this.#lookForMissing(source, look, present, now);
     this.#sources.set(source, {
       name: source,
@@ -108,6 +115,7 @@ export class GpuBook {
       why,
       toldAt: now,
       hosts: [...new Set(look.samples.map(({ host }) => host))],
+      teller: look.samples[0]?.teller ?? null,
     });
   }
 
@@ -167,12 +175,12 @@ export class GpuBook {
     return card.verdict(now, this.#sources.get(card.source)?.toldAt, policy);
   }
 
-  /** The operator's word that these cards are good. A missing one is no longer waited for. Returns how many were meant. */
-  clear(name: GpuName): number {
+  /** The operator's word that these cards are good. One that nobody tells of any more is no longer waited for. Returns how many were meant. */
+  clear(name: GpuName, now: MonoMs, policy: GpuPolicy): number {
     const meant = this.find(name);
     for (const [key, card] of this.#cards) {
       if (!meant.includes(card)) continue;
-      if (card.isGone) this.#forget(key, card);
+      if (card.isGone || card.isStale(now, policy)) this.#forget(key, card);
       else card.clear();
     }
     return meant.length;

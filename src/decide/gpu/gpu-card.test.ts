@@ -56,7 +56,7 @@ class Watched {
   }
 
   clear(): this {
-    this.book.clear(CARD);
+    this.book.clear(CARD, asMono(this.now), this.policy);
     return this;
   }
 }

@@ -6,7 +6,7 @@ import type { GpuCard } from "../../decide/gpu/gpu-card.ts";
 import { parseGpuName } from "../../decide/gpu/gpu-name.ts";
 import type { GpuPolicy } from "../../decide/gpu/gpu-policy.ts";
 import { sampleOfReport } from "../../decide/gpu/gpu-sample.ts";
-import { asMono, type Clock, type Timer } from "../../kernel/clock.ts";
+import { asMono, type Clock, type MonoMs, type Timer } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
@@ -30,6 +30,8 @@ export interface GpuHealthDeps {
 }
 
 const AGENT_SOURCES_MAX = 4_096;
+/** Whether an endpoint may be kept out rests on the others too: one that dies must not wait for the next page about cards. */
+const GUARD_MS = 1_000;
 
 /**
  * Everything about the cards under the endpoints: who tells of them, what it means, and what is done about it. Made when the
@@ -48,11 +50,14 @@ export class GpuHealth {
   #soon: Timer | undefined;
   #notKnown = new Set<string>();
   #lookedFor = false;
+  /** By time alone, in full. */
+  #refreshedAt: MonoMs;
   readonly #blind = new WeakMap<GpuCard, string>();
 
   constructor(settings: GpuHealthSettings, deps: GpuHealthDeps) {
     this.#deps = deps;
     this.#settings = settings;
+    this.#refreshedAt = deps.clock.mono();
     const ports = {
       ...deps,
       book: this.#book,
@@ -121,7 +126,7 @@ export class GpuHealth {
   /** The operator's word that a card is good. Returns how many cards were meant. */
   clear(text: string): number {
     const name = parseGpuName(text);
-    const cleared = name === undefined ? 0 : this.#book.clear(name);
+    const cleared = name === undefined ? 0 : this.#book.clear(name, this.#deps.clock.mono(), this.#settings);
     this.refresh();
     return cleared;
   }
@@ -139,9 +144,14 @@ export class GpuHealth {
 
   /** Time alone makes cards stale, also where no source is left to tell of them. */
   #arm(): void {
-    this.#timer = this.#deps.clock.after(this.#settings.pollMs, () => {
-      this.#lookedFor = true;
-      this.refresh();
+    const { clock } = this.#deps;
+    this.#timer = clock.after(Math.min(GUARD_MS, this.#settings.pollMs), () => {
+      if (clock.mono() - this.#refreshedAt < this.#settings.pollMs) this.#guard.refresh();
+      else {
+        this.#refreshedAt = clock.mono();
+        this.#lookedFor = true;
+        this.refresh();
+      }
       this.#arm();
     });
   }
