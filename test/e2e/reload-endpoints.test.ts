@@ -4,7 +4,7 @@ import { systemClock } from "../../src/kernel/clock.ts";
 import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { FaultProxy } from "../../src/testing/fault-proxy.ts";
 import { anEngine } from "./support/an-engine.ts";
-import { onlyUpstream } from "./support/health.ts";
+import { onlyUpstream, upstreamHealth } from "./support/health.ts";
 import { aTask, call, errorCodeOf, startCall, type CallAnswer } from "./support/calls.ts";
 import { peakOf } from "./support/ledger-check.ts";
 import { answerStream, startPagedEngine } from "./support/paged-engine.ts";
@@ -263,6 +263,84 @@ test("an upstream that is removed ends its streams normally, tells those that wa
     for (const one of [...running, ...again]) assert.ok(endsWhole(await one.answer));
     assert.equal(engine.ledger().concurrentPeak, 2, "more ran than there are slots");
     assert.equal(engine.ledger().finished, 5);
+  });
+});
+
+for (const [what, upstreams] of [
+  ["an upstream that is renamed", () => [] as const],
+  // It waits at the one that gets the endpoint, which stands before the one that has it.
+  [
+    "an endpoint that moves to another upstream",
+    (other: string) => [{ id: "v", models: ["n"], slots: 4, endpoints: [{ url: other, slots: 1 }] }],
+  ],
+] as const)
+  test(`${what} counts there what still runs for the former one, until it ends [10.R6 10.A1 80.I3]`, async () => {
+    await using engine = await sim(1);
+    await using other = await sim(2);
+    const passive = { health: "passive", engine: "generic" };
+    const before = [...upstreams(other.url), upstream([engine.url], { slots: 2 })];
+    const after = [
+      {
+        id: "v",
+        models: ["m", "n"],
+        slots: 4,
+        endpoints: [
+          { url: other.url, slots: 1 },
+          { url: engine.url, slots: 2 },
+        ],
+      },
+    ];
+    await withGateway(
+      before.map((one) => ({ ...one, ...passive })),
+      async (gateway) => {
+        const long = (model: string) =>
+          startCall(gateway, { body: aTask({ tokens: 40, delayBetweenMs: 40 }, { model }) });
+        const running = [long("m"), long("m"), ...upstreams(other.url).map(() => long("n"))];
+        for (const one of running) await one.received("data:");
+        const waiting =
+          before.length > 1 ? [1, 2].map(() => startCall(gateway, { body: aTask({}, { model: "n" }) })) : [];
+        await eventually(
+          "they wait",
+          async () => (waiting.length === 0 ? 0 : (await upstreamHealth(gateway, "v")).queue.waiting.interactive),
+          (count) => count === waiting.length,
+        );
+        gateway.gateway.applyConfig(gateway.configOf({ upstreams: after.map((one) => ({ ...one, ...passive })) }));
+        const { endpoints } = await upstreamHealth(gateway, "v");
+        assert.deepEqual(
+          endpoints.map(({ url, external }) => [url, external]),
+          [
+            [other.url, 0],
+            [engine.url, 2],
+          ],
+        );
+        const next = Array.from({ length: 6 }, () => startCall(gateway, { body: aTask() }));
+        for (const one of [...running, ...waiting, ...next]) assert.ok(endsWhole(await one.answer));
+        assert.deepEqual([engine.ledger().concurrentPeak, other.ledger().concurrentPeak], [2, 1]);
+        const used = await upstreamHealth(gateway, "v");
+        assert.deepEqual(
+          used.endpoints.map(({ external, in_flight }) => [external, in_flight]),
+          [
+            [0, 0],
+            [0, 0],
+          ],
+        );
+      },
+    );
+  });
+
+test("a waiting call goes to a moved endpoint as soon as the former upstream's call on it has ended [10.R6]", async () => {
+  await using engine = await sim(1);
+  const passive = { health: "passive", engine: "generic", endpoints: [{ url: engine.url }], slots: 1 };
+  await withGateway([{ id: "u", models: ["m"], ...passive }], async (gateway) => {
+    const first = startCall(gateway, { body: aTask({ tokens: 20, delayBetweenMs: 40 }) });
+    await first.received("data:");
+    gateway.gateway.applyConfig(gateway.configOf({ upstreams: [{ id: "v", models: ["m"], ...passive }] }));
+    const second = startCall(gateway, { body: aTask() });
+    assert.ok(endsWhole(await first.answer));
+    const answer = await second.answer;
+    assert.ok(endsWhole(answer));
+    assert.ok((answer.queueMs ?? 0) > 0, "it waited");
+    assert.equal(engine.ledger().concurrentPeak, 1);
   });
 });
 

@@ -10,6 +10,7 @@ import { assertNever } from "../../kernel/assert-never.ts";
 import { asMono, type MonoMs } from "../../kernel/clock.ts";
 import type { Secret } from "../../kernel/secret.ts";
 import type { UpstreamTarget } from "../upstream/port.ts";
+import type { LeftBehind } from "./left-behind.ts";
 
 /** A request that is on an endpoint. The stall check reads it, and aborts it when the endpoint is given up. */
 export interface RunningCall {
@@ -48,6 +49,7 @@ export class Endpoint {
   readonly publicId: string;
   readonly url: string;
   readonly replica: EndpointSettings["replica"];
+  readonly key: string;
   adapter: EngineAdapter;
   /** What the engine is asked with; never logged. */
   engineKey: Secret | null;
@@ -96,10 +98,14 @@ export class Endpoint {
   /** The call that shows, in "halfOpen", whether the endpoint is back. */
   probe: object | null = null;
 
-  constructor(settings: EndpointSettings, upstream: UpstreamSettings, now: MonoMs) {
+  readonly #left: LeftBehind;
+
+  constructor(settings: EndpointSettings, upstream: UpstreamSettings, left: LeftBehind, now: MonoMs) {
+    this.#left = left;
     this.id = settings.id;
     this.url = settings.url;
     this.replica = settings.replica;
+    this.key = endpointKey(settings);
     const host = settings.hostname.includes(":") ? `[${settings.hostname}]` : settings.hostname;
     this.hostHeader = settings.port === (settings.protocol === "https:" ? 443 : 80) ? host : `${host}:${settings.port}`;
     this.externalAt = now;
@@ -175,6 +181,11 @@ export class Endpoint {
   /** Admitted, not yet sent. */
   booked = 0;
 
+  /** Slots taken by work that is not the upstream's: of others who use the engine, or of an upstream that had the endpoint before. */
+  get notOurs(): number {
+    return Math.max(this.external, this.#left.on(this));
+  }
+
   /** `listed`: some endpoint of the upstream lists the model, so one that does not list it does not have it. */
   serves(model: string, listed: boolean): boolean {
     return !listed || this.models === null || this.models.has(model);
@@ -191,7 +202,7 @@ export class Endpoint {
       id: this.id,
       slots: this.slots,
       inFlight: this.inFlight,
-      external: this.external,
+      external: this.notOurs,
       draining: this.draining,
       guard: this.guard,
       breaker: effectiveState(this.breaker, this.ejected, now),

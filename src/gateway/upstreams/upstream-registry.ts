@@ -1,5 +1,6 @@
 import type { UpstreamSettings } from "../../contract/gateway-config.ts";
 import { EndpointWatch, type WatchDeps } from "./endpoint-watch.ts";
+import { LeftBehind } from "./left-behind.ts";
 import { Upstream, type UpstreamDeps } from "./upstream.ts";
 
 /**
@@ -12,8 +13,12 @@ export class UpstreamRegistry {
   readonly #leaving = new Map<string, Upstream>();
   #byModel = new Map<string, Upstream>();
 
-  constructor(deps: Omit<UpstreamDeps, "watch"> & WatchDeps) {
-    this.#deps = { ...deps, watch: (upstream, endpoint) => new EndpointWatch(upstream, endpoint, deps) };
+  constructor(deps: Omit<UpstreamDeps, "watch" | "left"> & WatchDeps) {
+    this.#deps = {
+      ...deps,
+      left: new LeftBehind((key) => this.#roomAt(key)),
+      watch: (upstream, endpoint) => new EndpointWatch(upstream, endpoint, deps),
+    };
   }
 
   apply(list: readonly UpstreamSettings[]): void {
@@ -25,6 +30,7 @@ export class UpstreamRegistry {
       this.#leaving.set(id, upstream);
       this.#deps.metrics.forgetUpstream(id);
     }
+    for (const settings of list) this.#byId.get(settings.id)?.letGo(settings.endpoints);
     const byModel = new Map<string, Upstream>();
     for (const settings of list) {
       const known = this.#byId.get(settings.id) ?? this.#leaving.get(settings.id);
@@ -42,6 +48,11 @@ export class UpstreamRegistry {
       upstream.dispose();
       this.#leaving.delete(id);
     }
+  }
+
+  #roomAt(key: string): void {
+    for (const upstream of this.#byId.values())
+      if (upstream.endpoints.some((endpoint) => endpoint.key === key)) upstream.roomChanged();
   }
 
   byModel(name: string): Upstream | undefined {

@@ -25,6 +25,7 @@ import type { GatewayMetrics } from "../metrics/gateway-metrics.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
 import { refreshEjections } from "./ejections.ts";
 import { Endpoint, endpointKey, type RunningCall } from "./endpoint.ts";
+import type { LeftBehind } from "./left-behind.ts";
 import type { RoutingWish, SlotSeeker } from "./slot-seeker.ts";
 import { resultKindOf, type TryResult } from "./try-result.ts";
 import { AWAY_MS, NOT_STARTED_MS, whyUnavailable, type Unavailable } from "./unavailable.ts";
@@ -42,6 +43,8 @@ export interface UpstreamDeps {
   readonly watch: (upstream: Upstream, endpoint: Endpoint) => EndpointWatcher;
   readonly metrics: GatewayMetrics;
   readonly log: Logger;
+  /** What all upstreams have given up while calls ran there. */
+  readonly left: LeftBehind;
   /** How its slots are shared with other gateways; null when they are this gateway's alone. */
   readonly share: ((upstream: SharedUpstream) => SlotSharer) | null;
   /** The first request waits for the start of a model of which nothing runs. */
@@ -134,18 +137,23 @@ export class Upstream implements Room {
     return { waiting: this.#seekers.size, oldestWaitMs: Math.max(0, now - oldest.askedAt) };
   }
 
+  /** Those that are not in the list leave. First of all upstreams of a reload, since another may have one of them from then on. */
+  letGo(list: readonly EndpointSettings[]): void {
+    const wanted = new Set(list.map(endpointKey));
+    for (const endpoint of this.endpoints) if (!wanted.has(endpoint.key)) this.#leave(endpoint);
+  }
+
   /** The whole list, as it should be from now on. */
   applyEndpoints(list: readonly EndpointSettings[]): void {
     const now = this.#deps.clock.mono();
-    const wanted = new Set(list.map(endpointKey));
-    const byKey = new Map([...this.endpoints, ...this.leaving].map((endpoint) => [endpointKey(endpoint), endpoint]));
-    for (const endpoint of this.endpoints) if (!wanted.has(endpointKey(endpoint))) this.#leave(endpoint);
+    const byKey = new Map([...this.endpoints, ...this.leaving].map((endpoint) => [endpoint.key, endpoint]));
+    this.letGo(list);
     this.endpoints.length = 0;
     for (const settings of list) {
       const known = byKey.get(endpointKey(settings));
-      const endpoint = known ?? new Endpoint(settings, this.settings, now);
+      const endpoint = known ?? new Endpoint(settings, this.settings, this.#deps.left, now);
       endpoint.applySettings(settings, this.settings);
-      this.leaving.delete(endpoint);
+      if (this.leaving.delete(endpoint)) this.#deps.left.note(endpoint, false);
       this.endpoints.push(endpoint);
       if (!this.#watchers.has(endpoint)) this.#watchers.set(endpoint, this.#deps.watch(this, endpoint));
     }
@@ -427,7 +435,10 @@ export class Upstream implements Room {
   }
 
   #afterLeaving(endpoint: Endpoint): void {
-    if (endpoint.inFlight > 0 || !this.leaving.delete(endpoint)) return;
+    if (!this.leaving.has(endpoint)) return;
+    this.#deps.left.note(endpoint, true);
+    if (endpoint.inFlight > 0) return;
+    this.leaving.delete(endpoint);
     this.#watchers.get(endpoint)?.stop();
     this.#watchers.delete(endpoint);
   }

@@ -101,7 +101,7 @@ function endpointHealth(endpoint: Endpoint, now: MonoMs): Record<string, unknown
     slots: endpoint.slots,
     in_flight: endpoint.running.size + endpoint.booked,
     lingering: endpoint.lingers.length,
-    external: endpoint.external,
+    external: endpoint.notOurs,
     draining: endpoint.draining,
     guard: endpoint.guard,
     health: endpoint.health,
