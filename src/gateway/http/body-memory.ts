@@ -28,6 +28,10 @@ export class BodyMemory {
   }
 }
 
+/** For a piece of a body: alone in its memory where that is worth being freed. */
+export const bodyBuffer = (length: number): Buffer =>
+  length >= FREED_BYTES_MIN ? Buffer.allocUnsafeSlow(length) : Buffer.allocUnsafe(length);
+
 /** Of bytes that nothing looks at any more, where they are worth it and lie alone. */
 export function freeMemory({ buffer, length }: Buffer): void {
   if (length >= FREED_BYTES_MIN && length === buffer.byteLength && buffer instanceof ArrayBuffer) buffer.transfer(0);

@@ -1,4 +1,5 @@
 import { ChunkWalker } from "../upstream/chunk-walker.ts";
+import { bodyBuffer } from "./body-memory.ts";
 import { RequestHeadReader } from "./request-head-reader.ts";
 
 /**
@@ -157,7 +158,7 @@ export class RequestReader {
 }
 
 function copyOf(bytes: Buffer, start: number, end: number): Buffer {
-  const piece = Buffer.allocUnsafe(end - start);
+  const piece = bodyBuffer(end - start);
   bytes.copy(piece, 0, start, end);
   return piece;
 }
@@ -166,7 +167,7 @@ function copyOf(bytes: Buffer, start: number, end: number): Buffer {
 function payloadOf(bytes: Buffer, { offsets, count }: ChunkWalker): Buffer {
   let length = 0;
   for (let i = 0; i < count; i += 2) length += (offsets[i + 1] as number) - (offsets[i] as number);
-  const piece = Buffer.allocUnsafe(length);
+  const piece = bodyBuffer(length);
   let at = 0;
   for (let i = 0; i < count; i += 2) at += bytes.copy(piece, at, offsets[i], offsets[i + 1]);
   return piece;

@@ -5,6 +5,7 @@ import type { ExchangeCarrier, NetExchange } from "./net-exchange.ts";
 import type { UpstreamFailure, UpstreamTarget } from "./port.ts";
 import { HEADROOM, ReadBuffer } from "./read-buffer.ts";
 import { ResponseReader } from "./response-reader.ts";
+import type { SendBuffer } from "./send-buffer.ts";
 
 /** Up to this size head and body go out as one buffer: copying them costs less than a second piece in the system call. */
 const JOINED_BYTES_MAX = 16_384;
@@ -17,6 +18,7 @@ interface HeldBlock {
 }
 
 export interface ConnectionOwner {
+  readonly sendBuffer: SendBuffer;
   /** Connected: `send` may be called. */
   onReady(connection: Connection): void;
   /** The answer is complete and another request may follow. */
@@ -99,10 +101,9 @@ export class Connection implements ExchangeCarrier {
     if (bodyBytes === 0) {
       this.#socket.write(head, "latin1");
     } else if (bodyBytes <= JOINED_BYTES_MAX) {
-      const joined = Buffer.allocUnsafe(head.length + bodyBytes);
-      let at = joined.write(head, 0, "latin1");
-      for (const part of body) at += part.copy(joined, at);
-      this.#socket.write(joined);
+      const { sendBuffer } = this.#owner;
+      this.#socket.write(sendBuffer.join(head, body, bodyBytes));
+      if (this.#socket.writableLength > 0) sendBuffer.giveAway();
     } else {
       this.#socket.cork();
       this.#socket.write(head, "latin1");

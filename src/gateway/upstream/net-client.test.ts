@@ -241,6 +241,47 @@ test("over TLS streams pass whole, paused or not, and the connection is used aga
   server.close();
 });
 
+test(
+  "a write that a socket has not finished keeps its bytes, and one that was taken leaves them to the next [10.X1]",
+  limit,
+  async () => {
+    const { server, port, cert } = await tlsServer("localhost");
+    await using plain = await RawServer.listen({ onCall: ({ socket }) => socket.write(answer("ok")) });
+    const client = new NetUpstreamClient({ clock: systemClock, wheel: new TimerWheel(systemClock), ca: cert });
+    const post = aPost("/", Buffer.alloc(5_000));
+    const lands = (): number => client.sendBuffer.join("", [], 0).byteOffset;
+    await bodyOf(startExchange(client, aTarget(plain.port), post));
+    assert.equal(lands(), 0);
+    // An encrypted write never ends in the call that begins it.
+    const secure = aTarget(port, { protocol: "https:", hostname: "localhost", origin: `https://localhost:${port}` });
+    await bodyOf(startExchange(client, secure, post));
+    assert.ok(lands() > 5_000);
+    client.close();
+    server.close();
+  },
+);
+
+test(
+  "bodies of any size that go out at once arrive byte for byte, also on connections that are used again [10.X1]",
+  limit,
+  async () => {
+    await using server = await RawServer.listen({ onCall: ({ socket }) => socket.write(answer("ok")) });
+    const client = makeClient();
+    const sizes = [1, 100, 4_095, 8_192, 15_000, 16_384, 16_385, 40_000];
+    const bodies = Array.from({ length: 64 }, (_, at) => Buffer.alloc(sizes[at % sizes.length] as number, `${at};`));
+    for (let wave = 0; wave < 3; wave += 1)
+      await Promise.all(
+        bodies.map((body, at) =>
+          bodyOf(startExchange(client, aTarget(server.port), aPost(`/${at}`, [body.subarray(0, 7), body.subarray(7)]))),
+        ),
+      );
+    assert.equal(server.connections, bodies.length);
+    assert.equal(server.calls.length, 3 * bodies.length);
+    for (const { path, body } of server.calls) assert.ok(body.equals(bodies[Number(path.slice(1))] as Buffer), path);
+    client.close();
+  },
+);
+
 test("a certificate that is not trusted, or for another name, is a failure to connect", limit, async () => {
   const { server, port, cert } = await tlsServer("other.test");
   for (const ca of [undefined, cert]) {

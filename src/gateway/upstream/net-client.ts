@@ -6,6 +6,7 @@ import { ConnectionPool } from "./connection-pool.ts";
 import { NetExchange } from "./net-exchange.ts";
 import type { UpstreamClient, UpstreamExchange, UpstreamHandler, UpstreamRequest, UpstreamTarget } from "./port.ts";
 import { buildRequestHead } from "./request-head.ts";
+import { SendBuffer } from "./send-buffer.ts";
 
 export interface NetUpstreamClientOptions extends ConnectOptions {
   readonly clock: Clock;
@@ -23,6 +24,7 @@ export interface NetUpstreamClientOptions extends ConnectOptions {
  *   N2. An exchange whose request did not go out yet survives the loss of its connection.
  */
 export class NetUpstreamClient implements UpstreamClient, ConnectionOwner {
+  readonly sendBuffer = new SendBuffer();
   readonly #wheel: TimerWheel;
   readonly #clock: Clock;
   readonly #options: ConnectOptions;
