@@ -3,10 +3,11 @@ import {
   CONTROL_ROUTES,
   type CollectionAnswer,
   type ReplicaAnswer,
+  type WeightsAnswer,
   type WeightsListAnswer,
   weightsListView,
 } from "../contract/control-api.ts";
-import { isCacheName } from "../decide/weights/holding.ts";
+import { isCacheName, isDamagedName } from "../decide/weights/holding.ts";
 import { escapeControls } from "../kernel/log.ts";
 import type { Command } from "./cli-io.ts";
 import { controlCommand, show, showAnswer } from "./ctl-control.ts";
@@ -15,7 +16,8 @@ import { formatTable, orDash, type TableShape } from "./table.ts";
 const NAME_CHARS = 16;
 
 /** The beginning tells computed names apart; others are shown as they are. */
-const shortName = (name: string): string => (isCacheName(name) ? name.slice(0, NAME_CHARS) : name);
+const shortName = (name: string): string =>
+  isCacheName(name) ? name.slice(0, NAME_CHARS) : isDamagedName(name) ? `${name.slice(0, NAME_CHARS)}.damaged` : name;
 const size = (bytes: number | null): string =>
   bytes === null ? "-" : bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(2)} GB`;
 
@@ -35,7 +37,7 @@ const list = controlCommand({
   words: ["ctl", "weights", "list"],
   summary: "list what the nodes' caches of weights hold",
   about:
-    "Lists for each node what is held, which models want it, and what the node did not put there (foreign), which is never touched.",
+    "Lists for each node what is held, which models want it, what it has set aside since somebody changed it (damaged), and what the node did not put there (foreign), which is never touched.",
   options: {},
   act: (call) => show(call, CONTROL_ROUTES.weights, weightsListView, formatList),
 });
@@ -47,7 +49,7 @@ function formatList({ weights }: WeightsListAnswer, shape: TableShape): string {
     size(one.bytes),
     one.kind,
     one.in_use ? "yes" : "-",
-    one.kind === "foreign" ? "-" : orDash(one.wanted_by.join(",")),
+    one.kind === "foreign" || one.kind === "damaged" ? "-" : orDash(one.wanted_by.join(",")),
   ]);
   return formatTable(["NODE", "NAME", "SIZE", "KIND", "IN USE", "WANTED BY"], rows, shape);
 }
@@ -56,28 +58,58 @@ const gc = controlCommand({
   words: ["ctl", "weights", "gc"],
   summary: "list, or remove, weights that nobody wants",
   about:
-    "Lists weights that no model of this catalog or the one before wants, that no replica runs with, and that the node itself has fetched.\nWith --collect the nodes are asked to remove them. Each looks again by itself and may refuse; that is shown, and no failure.",
-  optionsHelp: "  --collect               ask the nodes to remove them\n",
-  options: { collect: { type: "boolean", default: false } },
+    "Lists weights that no model of this catalog or the one before wants, that no replica runs with, and that the node itself has fetched; with --damaged those that nodes have set aside, since somebody changed them.\nWith --collect the nodes are asked to remove them. Each looks again by itself and may refuse; that is shown, and no failure.",
+  optionsHelp: `  --damaged               what is damaged, in place of what nobody wants
+  --collect               ask the nodes to remove them
+`,
+  options: { damaged: { type: "boolean", default: false }, collect: { type: "boolean", default: false } },
   act: async (call) => {
-    if (!call.values.collect) return show(call, CONTROL_ROUTES.weights, weightsListView, formatUnwanted);
-    const answer = await call.client.request("POST", CONTROL_ROUTES.weightsCollect);
-    return showAnswer(call, answer, collectionView, formatCollection);
+    const { collect, damaged } = call.values;
+    const listed = damaged ? formatDamaged : formatUnwanted;
+    if (!collect) return show(call, CONTROL_ROUTES.weights, weightsListView, listed);
+    const answer = await call.client.request("POST", CONTROL_ROUTES.weightsCollect, damaged ? { damaged } : undefined);
+    return showAnswer(call, answer, collectionView, (told, shape) => formatCollection(told, shape, damaged));
   },
 });
 
-function formatUnwanted({ weights, held }: WeightsListAnswer, shape: TableShape): string {
+function formatUnwanted(answer: WeightsListAnswer, shape: TableShape): string {
+  const { weights } = answer;
+  const damaged = weights.filter(({ kind }) => kind === "damaged");
+  const more =
+    damaged.length === 0
+      ? ""
+      : `${damaged.length} damaged, ${size(sumOf(damaged))}: yardmaster ctl weights gc --damaged\n`;
   const unwanted = weights.filter((one) => one.unwanted);
-  const bytes = unwanted.reduce((sum, one) => sum + (one.bytes ?? 0), 0);
-  const rows = unwanted.map((one) => [one.node, shortName(one.name), size(one.bytes), one.kind]);
-  const hold = held === null ? "" : `nothing can be removed now: ${escapeControls(held)}\n`;
-  if (rows.length === 0) return `${hold}nothing is unwanted\n`;
-  const next = held === null ? "remove them with: yardmaster ctl weights gc --collect\n" : hold;
-  return `${formatTable(["NODE", "NAME", "SIZE", "KIND"], rows, shape)}\n${unwanted.length} unwanted, ${size(bytes)}\n${next}`;
+  return `${formatRemovable(answer, unwanted, "unwanted", "yardmaster ctl weights gc --collect", shape)}${more}`;
 }
 
-function formatCollection({ asked, nodes }: CollectionAnswer, shape: TableShape): string {
-  if (asked.weights === 0) return "nothing is unwanted\n";
+const formatDamaged = (answer: WeightsListAnswer, shape: TableShape): string =>
+  formatRemovable(
+    answer,
+    answer.weights.filter(({ kind }) => kind === "damaged"),
+    "damaged",
+    "yardmaster ctl weights gc --damaged --collect",
+    shape,
+  );
+
+const sumOf = (weights: readonly WeightsAnswer[]): number => weights.reduce((sum, one) => sum + (one.bytes ?? 0), 0);
+
+function formatRemovable(
+  { held }: WeightsListAnswer,
+  weights: readonly WeightsAnswer[],
+  what: string,
+  command: string,
+  shape: TableShape,
+): string {
+  const hold = held === null ? "" : `nothing can be removed now: ${escapeControls(held)}\n`;
+  if (weights.length === 0) return `${hold}nothing is ${what}\n`;
+  const rows = weights.map((one) => [one.node, shape.wide ? one.name : shortName(one.name), size(one.bytes), one.kind]);
+  const next = held === null ? `remove them with: ${command}\n` : hold;
+  return `${formatTable(["NODE", "NAME", "SIZE", "KIND"], rows, shape)}\n${weights.length} ${what}, ${size(sumOf(weights))}\n${next}`;
+}
+
+function formatCollection({ asked, nodes }: CollectionAnswer, shape: TableShape, damaged: boolean): string {
+  if (asked.weights === 0) return `nothing is ${damaged ? "damaged" : "unwanted"}\n`;
   const rows = nodes.flatMap(({ node, silent, results }) =>
     silent === null
       ? results.map((one) => [node, shortName(one.name), one.outcome, size(one.freed_bytes), orDash(one.why)])

@@ -110,7 +110,14 @@ const nodeReport: z.ZodType<NodeReport> = z.object({
     .array(z.object({ name: text(256), bytes: count, inUse: z.boolean().default(true) }))
     .max(CACHE_ENTRIES_MAX),
   leftovers: z
-    .array(z.object({ name: text(256), bytes: count.nullable(), kind: z.enum(["partial", "foreign"]) }))
+    .array(
+      z.object({
+        name: text(256),
+        bytes: count.nullable(),
+        kind: z.enum(["partial", "foreign"]),
+        damaged: z.boolean().optional(),
+      }),
+    )
     .max(CACHE_ENTRIES_MAX)
     .default([]),
   engines: z.array(z.enum(REPLICA_ENGINES)).max(16),

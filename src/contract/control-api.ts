@@ -204,11 +204,12 @@ export const weightsView = z.object({
   /** The computed name, or for what is not the node's own the one that it has. */
   name: z.string(),
   bytes: unknown,
-  kind: z.enum(["whole", "partial", "foreign"]),
+  /** "damaged": fetched by the node, changed since, and set aside by it. */
+  kind: z.enum(["whole", "partial", "damaged", "foreign"]),
   in_use: z.boolean(),
   /** Models of this catalog, of the one before, and of replicas that run. */
   wanted_by: z.array(z.string()),
-  /** `ctl weights gc --collect` would ask its node to remove it. */
+  /** `ctl weights gc --collect` would ask its node to remove it; of what is damaged `ctl weights gc --damaged --collect` would. */
   unwanted: z.boolean(),
 });
 export type WeightsAnswer = z.output<typeof weightsView>;
@@ -219,6 +220,12 @@ export const weightsListView = z.object({
   held: words,
 });
 export type WeightsListAnswer = z.output<typeof weightsListView>;
+
+/** Without a body: what nobody wants. */
+export const collectRequest = z.strictObject({
+  /** What is damaged, in place of what nobody wants. */
+  damaged: z.boolean().default(false),
+});
 
 /** What was asked for, then what each node did. */
 export const collectionView = z.object({

@@ -84,6 +84,11 @@ export interface CacheLeftover {
   readonly bytes: number | null;
   /** "partial": a download that has not ended. "foreign": the node did not put it there, and never touches it. */
   readonly kind: "partial" | "foreign";
+  /**
+   * The node set it aside: its own files, which are no longer what was fetched. Told as foreign besides, since a control plane that
+   * does not know of this must not touch it.
+   */
+  readonly damaged?: boolean | undefined;
 }
 
 /**

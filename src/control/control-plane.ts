@@ -178,7 +178,7 @@ export class ControlPlane {
       isConnected: (node) => [...this.#live.links.nodes.values()].includes(node),
     });
     this.#restarts = new RestartAnswers({ clock, leadership: this.#leadership, view, bounded });
-    this.#weights = new WeightsAnswers({ view, bounded });
+    this.#weights = new WeightsAnswers({ clock, view, bounded });
     this.#catalog = new CatalogAnswers(shared);
     this.#gateways = new GatewayAnswers({
       clock,

@@ -51,7 +51,7 @@ const bind = (inner: ClusterView): ClusterView => ({
   logs: (...args) => inner.logs(...args),
   gateways: () => inner.gateways(),
   weights: () => inner.weights(),
-  collectWeights: (by) => inner.collectWeights(by),
+  collectWeights: (damaged, by) => inner.collectWeights(damaged, by),
 });
 
 /** One node and one replica beside what the store has. */

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { existsSync, readdirSync } from "node:fs";
-import { writeFile } from "node:fs/promises";
+import { truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { weightsName } from "../../src/contract/resolve-catalog.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { someBytes } from "../../src/testing/weights/cache-world.ts";
 import { FakeFileServer } from "../../src/testing/weights/fake-file-server.ts";
-import { ctlDone } from "./support/live-ctl.ts";
+import { ctl, ctlDone } from "./support/live-ctl.ts";
 import { allReady, LiveWorld, simModel } from "./support/live-world.ts";
 
 const BYTES = someBytes(3_000_000);
@@ -69,4 +69,42 @@ test("weights are fetched, shown and kept while a catalog wants them, and go whe
   const events = await ctlDone(world, "events", "--kind", "weightsCollected");
   assert.match(events, /1 nodes are asked to remove 1 weights/);
   assert.equal(server.ledger.length, 1);
+});
+
+test("weights that somebody changed are fetched anew, shown as damaged, and go only when an operator asks for the damaged ones [40.W2 40.W3]", async () => {
+  await using server = await FakeFileServer.start();
+  server.files.set("/m.gguf", { bytes: BYTES });
+  const source = `${server.origin}/m.gguf`;
+  await using world = await LiveWorld.start();
+  const agent = await world.addAgent("node-a");
+  const cpu = { cores: 0.01, memory_gb: 0.001 };
+  await world.apply(simModel("m", { profiles: [{ engine: "sim", source, cpu, disk_gb: 0.003 }] }));
+  const [first] = await world.untilReplicas("the replica", (list) => allReady(list, 1));
+  const folder = join(agent.folder, "weights");
+  await truncate(join(folder, weightsName(source), "m.gguf"), 1_000_000);
+  assert.equal((await ctl(world, "restart", first?.id ?? "", "--in-place")).code, 0);
+  await world.untilReplicas("another one", (list) => allReady(list, 1) && list[0]?.id !== first?.id);
+  const row = new RegExp(`^node-a +${weightsName(source).slice(0, 16)}\\.damaged +1\\.0 MB +damaged +- +-$`, "m");
+  await eventually(
+    "what is damaged",
+    () => ctlDone(world, "weights", "list"),
+    (text) => row.test(text),
+    60_000,
+  );
+  assert.match(
+    await ctlDone(world, "weights", "gc"),
+    /nothing is unwanted\n1 damaged, 1\.0 MB: yardmaster ctl weights gc --damaged/,
+  );
+  assert.match(await ctlDone(world, "weights", "gc", "--collect"), /nothing is unwanted/);
+  assert.match(
+    await ctlDone(world, "weights", "gc", "--damaged"),
+    /1 damaged, 1\.0 MB\nremove them with: .* --damaged --collect/,
+  );
+  const done = await ctlDone(world, "weights", "gc", "--damaged", "--collect");
+  assert.match(done, /\.damaged +removed +1\.0 MB +-$/m);
+  assert.deepEqual(
+    readdirSync(folder).filter((entry) => !entry.startsWith(".")),
+    [weightsName(source)],
+  );
+  assert.equal(server.ledger.length, 2);
 });

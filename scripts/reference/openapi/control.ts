@@ -4,6 +4,7 @@ import { LOG_LINES_MAX } from "../../../src/contract/agent-link.ts";
 import {
   appliedView,
   catalogView,
+  collectRequest,
   collectionView,
   diffView,
   eventView,
@@ -159,7 +160,8 @@ const OPERATIONS: Readonly<Record<Documented, OperationDoc | ((route: ApiRoute) 
   },
   weights: { summary: "What the nodes' caches hold", answers: ok("The caches.", weightsListView), errors: STORE },
   weightsCollect: {
-    summary: "Has nodes remove what nobody wants",
+    summary: "Has nodes remove what nobody wants, or what is damaged",
+    body: body(collectRequest, false),
     answers: ok("What each node did.", collectionView),
     errors: ["WEIGHTS_HELD", "NOT_LEADER", ...STORE],
   },

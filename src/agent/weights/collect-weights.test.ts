@@ -119,6 +119,8 @@ test("a control plane that asks for anything but the node's own names is refused
   const middles = [
     "",
     "user",
+    `${own}.${"0".repeat(16)}.damaged`,
+    `${foreign}.${"0".repeat(16)}.damaged`,
     "../user",
     "..",
     ".",

@@ -8,7 +8,7 @@ import type { Clock } from "../../kernel/clock.ts";
 import { hasSystemCode, messageOf } from "../../kernel/errors.ts";
 import type { Random } from "../../kernel/random.ts";
 import { diskTroubleOf } from "./disk-ledger.ts";
-import { identityOf } from "./seen-file.ts";
+import { bornOf, identityOf } from "./seen-file.ts";
 import type { WebClient, WebRequest } from "./web-client.ts";
 
 /** What others may see of a file on its way. */
@@ -96,7 +96,7 @@ export class FileFetch {
       const trusted = isOfUse ? (isOtherBoot ? synced : Number(seen.size)) : 0;
       const have = Math.min(trusted, Number(seen.size), this.#file.bytes ?? Number.POSITIVE_INFINITY);
       await handle.truncate(have);
-      if (!isOurs) await this.#save({ dev, ino });
+      if (!isOurs) await this.#save({ dev, ino, bornNs: bornOf(seen) });
       progress.total = this.#file.bytes;
       await this.#readAgain(handle, have);
       return handle;

@@ -14,7 +14,7 @@ import type { DiskLedger } from "./disk-ledger.ts";
 import { FileFetch, type FileOutcome, type FileProgress } from "./fetch-file.ts";
 import type { Holdings } from "./holdings.ts";
 import type { Origins } from "./origins.ts";
-import { identityOf } from "./seen-file.ts";
+import { bornOf, identityOf } from "./seen-file.ts";
 import type { Turns } from "./turns.ts";
 import type { WebClient } from "./web-client.ts";
 
@@ -242,7 +242,7 @@ export class SourceFetch {
     await writeFile(place, text, { flush: true });
     const seen = await lstat(place, { bigint: true });
     const bytes = Buffer.byteLength(text);
-    const note = { ...newFile(path, bytes, null), synced: bytes, ...identityOf(seen) };
+    const note = { ...newFile(path, bytes, null), synced: bytes, ...identityOf(seen), bornNs: bornOf(seen) };
     await this.#keepFile({ ...note, digest: "", mtimeNs: String(seen.mtimeNs) });
   }
 
@@ -276,6 +276,7 @@ const newFile = (path: string, bytes: number | null, sha256: string | null, befo
   synced: 0,
   dev: before?.dev ?? null,
   ino: before?.ino ?? null,
+  bornNs: before?.bornNs ?? null,
   digest: null,
   told: null,
   mtimeNs: null,

@@ -1,5 +1,6 @@
 import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
+import type { z } from "zod";
 import { holdingRecord, type HoldingRecord } from "../../decide/weights/holding.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import { readIfThere, removeDurably, writeDurably } from "../../kernel/durable-file.ts";
@@ -17,14 +18,14 @@ export class Holdings {
     this.#records = new Map(records.map((record) => [record.name, record]));
   }
 
-  /** Throws CONFIG_INVALID on a record that can't be read. */
-  static async load(folder: string): Promise<Holdings> {
+  /** Of the form that the records have. Throws CONFIG_INVALID on one that can't be read. */
+  static async load(folder: string, form: z.ZodType<HoldingRecord> = holdingRecord): Promise<Holdings> {
     await mkdir(folder, { recursive: true, mode: 0o700 });
     const records: HoldingRecord[] = [];
     for (const file of await readdir(folder)) {
       if (!file.endsWith(".json")) continue;
       const path = join(folder, file);
-      const record = readRecord((await readIfThere(path)) ?? "");
+      const record = readRecord((await readIfThere(path)) ?? "", form);
       if (record === null || `${record.name}.json` !== file)
         throw new YardmasterError("CONFIG_INVALID", `${path} can't be read; move it away to start without it`);
       records.push(record);
@@ -56,9 +57,9 @@ export class Holdings {
   }
 }
 
-function readRecord(text: string): HoldingRecord | null {
+function readRecord(text: string, form: z.ZodType<HoldingRecord>): HoldingRecord | null {
   try {
-    return holdingRecord.parse(JSON.parse(text));
+    return form.parse(JSON.parse(text));
   } catch {
     return null;
   }

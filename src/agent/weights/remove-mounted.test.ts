@@ -37,7 +37,19 @@ async function someWeights(): Promise<Weights> {
     await writeFile(join(top, path), "ours");
     await writeFile(join(user, path), "mine");
     const { dev, ino, mtimeNs } = await identity(join(top, path));
-    files.push({ path, bytes: 4, sha256: null, etag: null, told: null, synced: 4, dev, ino, digest: "d", mtimeNs });
+    files.push({
+      path,
+      bytes: 4,
+      sha256: null,
+      etag: null,
+      told: null,
+      bornNs: null,
+      synced: 4,
+      dev,
+      ino,
+      digest: "d",
+      mtimeNs,
+    });
   }
   const folders: HoldingRecord["folders"] = [];
   for (const path of ["", "sub"]) {

@@ -65,6 +65,7 @@ async function aTree(random: Random): Promise<Tree> {
       sha256: null,
       etag: null,
       told: null,
+      bornNs: null,
       synced: bytes,
       ...identity(seen),
       digest: "d",

@@ -10,6 +10,9 @@ export interface Identity {
 
 export const identityOf = ({ dev, ino }: BigIntStats): Identity => ({ dev: String(dev), ino: String(ino) });
 
+/** When the file was made; null where the disk does not keep that. */
+export const bornOf = ({ birthtimeNs }: BigIntStats): string | null => (birthtimeNs > 0n ? String(birthtimeNs) : null);
+
 /** Null where nothing has that name, or what should be a folder on the way to it is none. No link is followed. */
 export async function lstatIfThere(path: string): Promise<BigIntStats | null> {
   try {

@@ -7,7 +7,11 @@ import { weightsName } from "../../contract/resolve-catalog.ts";
 import { isPickle, whyNotFile } from "../../decide/weights/formats.ts";
 import {
   bytesOf,
+  damagedFiles,
+  damagedName,
+  damagedRecord,
   type HoldingRecord,
+  isDamagedName,
   judgeHeldFile,
   judgeRemoval,
   newHolding,
@@ -26,7 +30,7 @@ import { Holdings } from "./holdings.ts";
 import { Origins } from "./origins.ts";
 import { listLeftovers } from "./list-leftovers.ts";
 import { makeTrash, type Removal, removeOwned } from "./remove-owned.ts";
-import { identityOf, lstatIfThere } from "./seen-file.ts";
+import { bornOf, identityOf, lstatIfThere } from "./seen-file.ts";
 import { Turns } from "./turns.ts";
 import { WebClient } from "./web-client.ts";
 
@@ -99,6 +103,8 @@ export class WeightsCache {
   readonly #ports: WeightsPorts;
   readonly #fetchPorts: FetchPorts;
   readonly #holdings: Holdings;
+  /** What was set aside. */
+  readonly #damaged: Holdings;
   readonly #turns: Turns;
   readonly #entries = new Map<string, Entry>();
   readonly #holders = new Map<string, Set<string>>();
@@ -110,19 +116,22 @@ export class WeightsCache {
 
   /** Throws CONFIG_INVALID on a record that can't be read. A cache that can't be written is told by whoever needs it. */
   static async open(ports: WeightsPorts): Promise<WeightsCache> {
-    const cache = new WeightsCache(ports, await Holdings.load(ports.stateFolder));
+    // In a folder of its own: a program that does not know of it reads all that lies beside it.
+    const damaged = await Holdings.load(join(ports.stateFolder, "damaged"), damagedRecord);
+    const cache = new WeightsCache(ports, await Holdings.load(ports.stateFolder), damaged);
     await cache
       .#takeOver()
       .catch((error: unknown) => ports.log.warn("weights.open_failed", { message: messageOf(error) }));
     return cache;
   }
 
-  private constructor(ports: WeightsPorts, holdings: Holdings) {
+  private constructor(ports: WeightsPorts, holdings: Holdings, damaged: Holdings) {
     const { clock, random, settings, env, folder, bootId, ca, resolve } = ports;
     const { redirectTo, reserve, connections, parallel } = settings;
     const web = new WebClient({ clock, ca, redirectTo, ...(resolve === undefined ? {} : { resolve }) });
     this.#ports = ports;
     this.#holdings = holdings;
+    this.#damaged = damaged;
     this.#turns = new Turns(parallel);
     this.#fetchPorts = {
       clock,
@@ -151,6 +160,7 @@ export class WeightsCache {
         await this.#holdings.drop(record.name);
       }
     }
+    for (const { name } of this.#damaged.all) if (!(await isThere(join(folder, name)))) await this.#damaged.drop(name);
   }
 
   /** The replica needs them there until it lets go; nothing is fetched for that. */
@@ -219,7 +229,7 @@ export class WeightsCache {
     const now = this.#ports.clock.mono();
     if (this.#leftovers === null || now - this.#leftovers.at > LEFTOVERS_MS || this.#leftovers.of !== this.#changes) {
       const of = this.#changes;
-      const list = await listLeftovers(this.#ports.folder, this.#holdings.all).catch(() => []);
+      const list = await listLeftovers(this.#ports.folder, this.#holdings.all, this.#damaged.all).catch(() => []);
       this.#leftovers = { at: now, of, list };
     }
     return this.#leftovers.list;
@@ -236,7 +246,7 @@ export class WeightsCache {
   async #collectOne(name: string): Promise<RemovedWeights> {
     const shown = name.slice(0, 256);
     await this.#ending.get(name);
-    const verdict = judgeRemoval(name, this.#holdings.get(name), {
+    const verdict = judgeRemoval(name, this.#holdings.get(name) ?? this.#damaged.get(name), {
       heldBy: [...(this.#holders.get(name) ?? [])],
       fetching: this.#entries.has(name),
     });
@@ -263,7 +273,7 @@ export class WeightsCache {
   async #remove(record: HoldingRecord): Promise<Removal> {
     const top = record.status === "complete" ? record.name : stagingName(record);
     const removal = await removeOwned(this.#ports.folder, top, record);
-    if (removal.left === 0) await this.#holdings.drop(record.name);
+    if (removal.left === 0) await (isDamagedName(record.name) ? this.#damaged : this.#holdings).drop(record.name);
     return removal;
   }
 
@@ -377,12 +387,21 @@ export class WeightsCache {
     await this.#remove(record);
   }
 
-  /** Files of ours that are not what they were go; what is not ours is kept beside. */
+  /**
+   * What is still as it was goes, what is not is set aside: as the node's own where it made the file, for an operator to look at and to
+   * have removed. The record of that is on the disk before the folder gets its name.
+   */
   async #setAside(record: HoldingRecord): Promise<void> {
     const { folder } = this.#ports;
     await removeOwned(folder, record.name, record);
     const place = join(folder, record.name);
-    if (await isThere(place)) await rename(place, join(folder, `${record.name}.${record.nonce}.damaged`));
+    if (await isThere(place)) {
+      const seen = await Promise.all(record.files.map((file) => seenFile(join(place, file.path))));
+      const files = damagedFiles(record.files, seen);
+      const name = damagedName(record);
+      if (files.length > 0) await this.#damaged.keep({ ...record, name, files: [...files] });
+      await rename(place, join(folder, name));
+    }
     await this.#holdings.drop(record.name);
   }
 }
@@ -415,5 +434,5 @@ const isThere = async (path: string): Promise<boolean> => (await lstatIfThere(pa
 async function seenFile(path: string): Promise<SeenFile | null> {
   const seen = await lstatIfThere(path);
   if (seen === null || !seen.isFile()) return null;
-  return { ...identityOf(seen), bytes: Number(seen.size), mtimeNs: String(seen.mtimeNs) };
+  return { ...identityOf(seen), bornNs: bornOf(seen), bytes: Number(seen.size), mtimeNs: String(seen.mtimeNs) };
 }

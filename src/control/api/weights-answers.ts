@@ -1,12 +1,21 @@
-import type { CollectionAnswer, WeightsAnswer, WeightsListAnswer } from "../../contract/control-api.ts";
+import {
+  collectRequest,
+  type CollectionAnswer,
+  type WeightsAnswer,
+  type WeightsListAnswer,
+} from "../../contract/control-api.ts";
 import type { NodeDoc } from "../../contract/fleet.ts";
 import type { CachedWeights } from "../../decide/weights/plan-collection.ts";
+import type { Clock } from "../../kernel/clock.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import type { ClusterView, SeenNode } from "../view/cluster-view.ts";
 import { type Answer, json } from "./answer.ts";
 import type { ApiRequest } from "./api-server.ts";
+import { read } from "./catalog-answers.ts";
+import { readJson, SMALL_BODY_LIMITS } from "./read-body.ts";
 
 export interface WeightsAnswerPorts {
+  readonly clock: Clock;
   readonly view: ClusterView;
   readonly bounded: <T>(work: Promise<T>) => Promise<T>;
 }
@@ -31,15 +40,18 @@ export class WeightsAnswers {
   }
 
   /** Not bounded like a look into the store: it is the nodes that answer. */
-  async #collect({ keyId }: ApiRequest): Promise<Answer> {
-    const outcome = await this.#ports.view.collectWeights(keyId);
+  async #collect({ req, keyId }: ApiRequest): Promise<Answer> {
+    const { clock, view } = this.#ports;
+    const body = await readJson(req, clock, SMALL_BODY_LIMITS);
+    const { damaged } = read(collectRequest, body === undefined ? {} : body);
+    const outcome = await view.collectWeights(damaged, keyId);
     if (outcome.kind === "notLeader")
       throw new YardmasterError("NOT_LEADER", "agents obey the leader alone: ask the control plane that leads");
     if (outcome.kind !== "collected")
       throw new YardmasterError("STORE_UNAVAILABLE", "the store did not take the record of it; nothing was asked for");
     const names = await this.#names();
     const asked = outcome.nodes.flatMap((node) => node.asked);
-    const body: CollectionAnswer = {
+    const told: CollectionAnswer = {
       asked: { nodes: outcome.nodes.length, weights: asked.length, bytes: sumOf(asked.map(({ bytes }) => bytes ?? 0)) },
       nodes: outcome.nodes.map(({ nodeId, results, why }) => ({
         node: names.get(nodeId) ?? nodeId,
@@ -52,7 +64,7 @@ export class WeightsAnswers {
         })),
       })),
     };
-    return json(body);
+    return json(told);
   }
 
   async #names(): Promise<ReadonlyMap<NodeDoc["id"], string>> {

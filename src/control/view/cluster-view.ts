@@ -115,5 +115,6 @@ export interface ClusterView {
    * Asks the nodes to remove what nobody wants; each looks again by itself. Throws WEIGHTS_HELD, and NOT_LEADER on a standby.
    * "storeUnavailable": nothing was asked for, as it could not be put on record.
    */
-  collectWeights(by: string): Promise<WeightsCollection | Exclude<ActionOutcome, { kind: "done" }>>;
+  /** What is damaged, or else what nobody wants. */
+  collectWeights(damaged: boolean, by: string): Promise<WeightsCollection | Exclude<ActionOutcome, { kind: "done" }>>;
 }

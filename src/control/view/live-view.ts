@@ -20,7 +20,7 @@ import {
   type PlacementRefusal,
 } from "../../decide/reconcile/snapshot.ts";
 import type { Clock } from "../../kernel/clock.ts";
-import { listCaches, whyNothing } from "../../decide/weights/plan-collection.ts";
+import { listCaches, toCollect, whyNothing } from "../../decide/weights/plan-collection.ts";
 import { messageOf, YardmasterError } from "../../kernel/errors.ts";
 import type { CatalogKeeper } from "../catalog/catalog-keeper.ts";
 import type { FeedServer } from "../feed/feed-server.ts";
@@ -234,18 +234,18 @@ export class LiveView implements ClusterView {
     };
   }
 
-  async collectWeights(by: string): Promise<WeightsCollection | Exclude<ActionOutcome, { kind: "done" }>> {
+  async collectWeights(
+    damaged: boolean,
+    by: string,
+  ): Promise<WeightsCollection | Exclude<ActionOutcome, { kind: "done" }>> {
     const { loop } = this.#ports;
     if (!loop.leads) return { kind: "notLeader" };
     const { cached, held } = await this.weights();
     if (held !== null) throw new YardmasterError("WEIGHTS_HELD", `nothing is removed: ${held}`);
-    const byNode = Map.groupBy(
-      cached.filter(({ isUnwanted }) => isUnwanted),
-      ({ nodeId }) => nodeId,
-    );
+    const byNode = Map.groupBy(toCollect(cached, damaged), ({ nodeId }) => nodeId);
     if (byNode.size === 0) return { kind: "collected", nodes: [] };
     const count = [...byNode.values()].reduce((sum, asked) => sum + asked.length, 0);
-    const why = `${byNode.size} nodes are asked to remove ${count} weights that nobody wants`;
+    const why = `${byNode.size} nodes are asked to remove ${count} weights that ${damaged ? "are damaged" : "nobody wants"}`;
     const noted = await loop.act(() => ({ writes: [], events: [controlEvent("weightsCollected", why, { by })] }));
     if (noted.kind !== "done") return noted;
     const nodes = [...byNode].map(async ([nodeId, asked]) => {

@@ -26,6 +26,8 @@ const heldFile = z.object({
   synced: z.number(),
   dev: z.string().nullable(),
   ino: z.string().nullable(),
+  /** When it was made, where the disk keeps that: a number alone is given out again. */
+  bornNs: z.string().nullable().default(null),
   /** What the content is, once the file is whole. */
   digest: z.string().nullable(),
   mtimeNs: z.string().nullable(),
@@ -53,6 +55,17 @@ export const holdingRecord = z.object({
   files: z.array(heldFile),
 });
 export type HoldingRecord = z.output<typeof holdingRecord>;
+
+/** The form of a name in the cache of what was set aside. */
+const DAMAGED_NAME = /^[0-9a-f]{64}\.[0-9a-f]{16}\.damaged$/;
+export const isDamagedName = (name: string): boolean => DAMAGED_NAME.test(name);
+
+/** Of what was set aside: the files that this node made, as they were then. */
+export const damagedRecord = holdingRecord.extend({ name: z.string().regex(DAMAGED_NAME) });
+
+/** Where weights go that are not what was fetched any more. */
+export const damagedName = ({ name, nonce }: Pick<HoldingRecord, "name" | "nonce">): string =>
+  `${name}.${nonce}.damaged`;
 
 /** Its folder in the cache while it is fetched. */
 export const stagingName = ({ name, nonce }: Pick<HoldingRecord, "name" | "nonce">): string => `${name}.${nonce}.part`;
@@ -109,6 +122,24 @@ export interface SeenFile {
   readonly ino: string;
   readonly bytes: number;
   readonly mtimeNs: string;
+  readonly bornNs: string | null;
+}
+
+/**
+ * What of a holding's folder is to be set aside as the node's own: files that it made and that others have written to since, by device,
+ * number and time of making. One that was put in the place of another is whoever's put it there.
+ */
+export function damagedFiles(files: readonly HeldFile[], seen: readonly (SeenFile | null)[]): readonly HeldFile[] {
+  return files.flatMap((file, at) => {
+    const now = seen[at] ?? null;
+    const isOurs =
+      now !== null &&
+      file.bornNs !== null &&
+      now.bornNs === file.bornNs &&
+      now.dev === file.dev &&
+      now.ino === file.ino;
+    return isOurs ? [{ ...file, bytes: now.bytes, mtimeNs: now.mtimeNs, sha256: null, digest: "" }] : [];
+  });
 }
 
 /** Whether a file of a complete holding may be used as it lies there. `look`: its content is to be read first. */
@@ -130,7 +161,7 @@ export function judgeRemoval(
   use: { readonly heldBy: readonly string[]; readonly fetching: boolean },
 ): RemovalVerdict {
   const refused = (why: string): RemovalVerdict => ({ kind: "refused", why });
-  if (!isCacheName(name)) return refused("the name is none that this node gives to weights");
+  if (!isCacheName(name) && !isDamagedName(name)) return refused("the name is none that this node gives to weights");
   if (record === undefined) return refused("this node has put nothing of that name into its cache");
   if (use.heldBy.length > 0) return refused(`in use by ${use.heldBy.slice(0, 5).join(", ")}`);
   return use.fetching ? refused("it is being fetched") : { kind: "remove", record };

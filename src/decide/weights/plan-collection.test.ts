@@ -3,7 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import type { Catalog } from "../../contract/catalog.ts";
 import { aModel, aNodeReport, aProfile, aReplicaDoc } from "../../testing/fleet-builders.ts";
-import { listCaches, whyNothing, type CacheFacts } from "./plan-collection.ts";
+import { listCaches, toCollect, whyNothing, type CacheFacts } from "./plan-collection.ts";
 
 const nameOf = (digit: string): string => digit.repeat(64);
 const catalog = (revision: number, models: Readonly<Record<string, string>>): Catalog => ({
@@ -33,9 +33,20 @@ test("what this catalog, the one before, or a replica wants stays, what is in us
     { name: nameOf("7"), bytes: null, kind: "foreign" as const },
     { name: "my-model", bytes: 9, kind: "foreign" as const },
     { name: "../../etc", bytes: 9, kind: "partial" as const },
+    ...[`${nameOf("8")}.0123456789abcdef.damaged`, `${nameOf("8")}.damaged`, "../../etc/0.damaged"].map((name) => ({
+      name,
+      bytes: 5,
+      kind: "foreign" as const,
+      damaged: true,
+    })),
   ];
   const from = facts({ nodes: [{ nodeId: "a", report: aNodeReport("a", { weights: held, leftovers }) }] });
   assert.deepEqual(unwanted(from), [nameOf("4"), nameOf("6")]);
+  assert.deepEqual(
+    [false, true].map((damaged) => toCollect(listCaches(from), damaged).map(({ name }) => name)),
+    [[nameOf("4"), nameOf("6")], [`${nameOf("8")}.0123456789abcdef.damaged`]],
+    "what is damaged goes by a word of its own, and only under a name that a node gives",
+  );
   const wantedBy = Object.fromEntries(listCaches(from).map(({ name, wantedBy: models }) => [name[0], models]));
   assert.deepEqual([wantedBy["1"], wantedBy["2"], wantedBy["3"], wantedBy["4"]], [["now"], ["before"], ["runs"], []]);
 });

@@ -1,6 +1,6 @@
 import type { Catalog } from "../../contract/catalog.ts";
 import type { NodeReport, ReplicaDoc } from "../../contract/fleet.ts";
-import { isCacheName } from "./holding.ts";
+import { isCacheName, isDamagedName } from "./holding.ts";
 
 /**
  * What lies in the nodes' caches, and what of it nobody wants.
@@ -24,13 +24,20 @@ export interface CachedWeights {
   readonly name: string;
   /** Null: nobody measured it. */
   readonly bytes: number | null;
-  readonly kind: "whole" | "partial" | "foreign";
+  readonly kind: "whole" | "partial" | "damaged" | "foreign";
   readonly inUse: boolean;
   /** Names of models, in order. */
   readonly wantedBy: readonly string[];
-  /** Whether it may go. */
+  /** Whether it may go without a further word. */
   readonly isUnwanted: boolean;
 }
+
+/**
+ * What is asked for: what nobody wants, or what nodes have set aside. The two never go together: what is damaged was written to by
+ * somebody, who may want to look at it.
+ */
+export const toCollect = (cached: readonly CachedWeights[], damaged: boolean): readonly CachedWeights[] =>
+  cached.filter(({ kind, name, isUnwanted }) => (damaged ? kind === "damaged" && isDamagedName(name) : isUnwanted));
 
 export function listCaches({ catalogs, replicas, nodes }: CacheFacts): CachedWeights[] {
   const wanted = new Map<string, Set<string>>();
@@ -43,12 +50,15 @@ export function listCaches({ catalogs, replicas, nodes }: CacheFacts): CachedWei
   return nodes.flatMap(({ nodeId, report }) => {
     const cached = (name: string, bytes: number | null, kind: CachedWeights["kind"], inUse: boolean): CachedWeights => {
       const wantedBy = [...(wanted.get(name) ?? [])].toSorted();
-      const isUnwanted = kind !== "foreign" && isCacheName(name) && wantedBy.length === 0 && !inUse;
+      const isFetched = kind === "whole" || kind === "partial";
+      const isUnwanted = isFetched && isCacheName(name) && wantedBy.length === 0 && !inUse;
       return { nodeId, name, bytes, kind, inUse, wantedBy, isUnwanted };
     };
     return [
       ...report.weights.map(({ name, bytes, inUse }) => cached(name, bytes, "whole", inUse)),
-      ...report.leftovers.map(({ name, bytes, kind }) => cached(name, bytes, kind, false)),
+      ...report.leftovers.map(({ name, bytes, kind, damaged }) =>
+        cached(name, bytes, damaged === true ? "damaged" : kind, false),
+      ),
     ];
   });
 }
