@@ -14,7 +14,7 @@ export const KEY_OPTIONS = {
 } as const;
 
 export const KEY_OPTIONS_HELP = `  --id ID                 name of the key in audit, metrics and limits (needed)
-  --role ROLE             client (default), operator, admin, approver, agent or metrics
+  --role ROLE             client (default), operator, admin, approver, agent, gateway or metrics
   --classes A,B           classes the key may ask for, the default first (default interactive)
   --models A,B            served names the key may use, * and ? as wildcards (default all)
   --weight N              share inside a class (default 1)

@@ -134,7 +134,7 @@ function checkAccess(raw: unknown, overrides: ConfigOverrides): Finding[] {
     mistake(
       ["auth", "keys"],
       "there is no key, and `listen` is not a loopback address",
-      "make one with `yardmaster key new` and put its lines here; an operator key can then make more with `yardmaster ctl key new`",
+      "make one with `yardmaster key new` and put its lines here; one of role admin can then make more with `yardmaster ctl key new`",
     ),
   ];
 }

@@ -34,6 +34,8 @@ const NEVER_SHOWN: ReadonlySet<string | number> = new Set([
   "endpoint",
   "env",
 ]);
+/** A key, token or credential of ours is told by its beginning, wherever it was put. */
+const OWN_SECRET = /^ym[a-z]?_/;
 const SHOWN_LENGTH_MAX = 40;
 
 export function describeFound(value: unknown, path: FieldPath, fromEnv: boolean): string {
@@ -43,7 +45,8 @@ export function describeFound(value: unknown, path: FieldPath, fromEnv: boolean)
   if (fromEnv) return `a ${typeof value === "string" ? "text" : typeof value} from the environment`;
   if (typeof value === "number" || typeof value === "boolean") return String(value);
   if (typeof value !== "string") return `a ${typeof value}`;
-  if (path.some((step) => NEVER_SHOWN.has(step))) return `a text of ${value.length} characters`;
+  if (OWN_SECRET.test(value) || path.some((step) => NEVER_SHOWN.has(step)))
+    return `a text of ${value.length} characters`;
   const shown = value.length > SHOWN_LENGTH_MAX ? `${value.slice(0, SHOWN_LENGTH_MAX)}…` : value;
   return `"${escapeControls(shown)}"`;
 }

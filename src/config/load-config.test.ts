@@ -350,6 +350,7 @@ test("no problem, warning or printed form holds a secret [80.C45]", () => {
   const env = { SECRET: canary, ENGINE_KEY: canary };
   const texts = [
     `auth: {keys: [{id: k, hash: "${canary}"}]}\nredis_url: "http://u:${canary}@h"\ndatabase_url: "x:${canary}"\nupstreams: []`,
+    `auth: {keys: [ym_${canary}, {id: k, role: ymg_${canary}}]}\nupstreams: []`,
     upstream(`    key_env: sk-${canary}`),
     upstream("").replace("http://h:1", `http://u:${canary}@h:1`),
     upstream("    health: ${SECRET}\n    external: ${SECRET}\n    batch_max: ${SECRET}\n    engine: x-${SECRET}"),

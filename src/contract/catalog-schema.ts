@@ -26,7 +26,9 @@ const labels = z.record(
 );
 
 export const profileEntry = z.strictObject({
-  engine: z.enum(REPLICA_ENGINES).describe("The program that serves the model."),
+  engine: z
+    .enum(REPLICA_ENGINES)
+    .describe("The program that serves the model. No agent of this version starts `comfyui`: a `command` profile can."),
   source: plainText(2048)
     .min(1)
     .optional()

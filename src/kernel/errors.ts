@@ -218,7 +218,8 @@ export const ERRORS = {
     http: 429,
     retry: "afterDelay",
     retryAfter: true,
-    meaning: "The upstream's queue, or the memory for waiting bodies, is full, or the gateway is behind with its work.",
+    meaning:
+      "The upstream's queue or the memory for waiting bodies is full, the gateway is behind with its work, or as many jobs, or bytes of them, are kept as may be (`jobs`).",
   },
   FILES_FULL: {
     http: 429,
@@ -339,7 +340,8 @@ export const ERRORS = {
     http: 503,
     retry: "afterDelay",
     retryAfter: true,
-    meaning: "The store of the jobs can't be reached, is full, or is slower than it may be; nothing was accepted.",
+    meaning:
+      "The store of the jobs can't be reached, has no room on its disk or in its server, or is slower than it may be; nothing was accepted.",
   },
   FILE_STORE_UNAVAILABLE: {
     http: 503,

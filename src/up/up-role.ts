@@ -233,7 +233,9 @@ class Up {
   #engines(config: GatewayConfig, models: readonly string[]): string {
     const { real } = this.#options;
     const found = this.#found;
-    const named = config.upstreams.map(({ id, endpoints }) => `${id} (${endpoints.length} endpoints)`);
+    const named = config.upstreams.map(
+      ({ id, endpoints }) => `${id} (${endpoints.length} ${endpoints.length === 1 ? "endpoint" : "endpoints"})`,
+    );
     if (real !== null) return `a real engine is being started: llama.cpp, serving ${real.model.name}`;
     if (found !== null)
       return `a real engine was found: ${found.engine} at ${found.url}, serving ${found.models.join(", ")}`;

@@ -67,7 +67,10 @@ export class JobDesk implements JobService {
       case "mismatch":
         throw new YardmasterError("IDEMPOTENCY_MISMATCH", "this Idempotency-Key was used with another request");
       case "full":
-        throw new YardmasterError("QUEUE_FULL", `the store holds as many ${outcome.what} of jobs as it may`);
+        throw new YardmasterError(
+          "QUEUE_FULL",
+          `the store of the jobs holds as many ${outcome.what} as it may (jobs.max_${outcome.what})`,
+        );
       default:
         metrics.submitted(outcome.job.class, outcome.kind === "replayed");
         return { job: outcome.job, replayed: outcome.kind === "replayed" };
