@@ -55,6 +55,8 @@ export interface BoardCaller {
 }
 
 const CONNECTIONS_MAX = 2_048;
+/** A browser that was here once asks over TLS alone, for a year. */
+const TLS_ONLY = "max-age=31536000";
 const HANDSHAKE_MS = 10_000;
 const HEADERS_MS = 10_000;
 const REQUEST_MS = 60_000;
@@ -137,6 +139,8 @@ export class ApiServer {
   }
 
   #onRequest(req: IncomingMessage, res: ServerResponse): void {
+    // Refusals too: a browser's first answer may be one.
+    if (this.#secure !== null) res.setHeader("strict-transport-security", TLS_ONLY);
     const headers = checkRequestHeaders(req.rawHeaders, req.httpVersion);
     const sent = req.headers["x-request-id"];
     const requestId = saneRequestId(typeof sent === "string" ? sent : undefined) ?? this.#nextId();

@@ -14,7 +14,7 @@ import { type BoardSession, type BoardSessions, SESSION_IDLE_MS, SESSION_MS_MAX 
 import type { GatewayDesk } from "../board/gateway-desk.ts";
 import { type Answer, json } from "./answer.ts";
 import type { ApiRequest, BoardCaller } from "./api-server.ts";
-import { boardHeaders, fileAnswer, NOT_BUILT } from "./board-files.ts";
+import { BOARD_HEADERS, fileAnswer, NOT_BUILT } from "./board-files.ts";
 import { read } from "./catalog-answers.ts";
 import { readJson, SMALL_BODY_LIMITS } from "./read-body.ts";
 import { BOARD_ROLES, boardActionsOf, type BoardHandler } from "./routes.ts";
@@ -38,12 +38,10 @@ const UPSTREAM_CHARS_MAX = 256;
 /** What the routes of the board answer that `ctl` has no use for. */
 export class BoardAnswers {
   readonly #ports: BoardAnswerPorts;
-  readonly #headers: Readonly<Record<string, string>>;
   readonly #cookie: string;
 
   constructor(ports: BoardAnswerPorts) {
     this.#ports = ports;
-    this.#headers = boardHeaders(ports.isTls);
     // A cookie of this prefix is taken over TLS alone, which on loopback there is none of.
     this.#cookie = ports.isTls ? "__Host-ym-board" : "ym-board";
   }
@@ -84,14 +82,14 @@ export class BoardAnswers {
     const file = await this.#ports.assets.find(rest === "" ? "index.html" : rest);
     if (file === undefined) throw new YardmasterError("ROUTE_UNKNOWN", "the board has no such file");
     if (file === null) return this.#own(503, { "content-type": "text/html; charset=utf-8" }, Buffer.from(NOT_BUILT));
-    return fileAnswer(file, req, this.#headers);
+    return fileAnswer(file, req, BOARD_HEADERS);
   }
 
   #who(req: IncomingMessage): Answer {
     const token = this.#tokenOf(req);
     const session = token === null ? undefined : this.#ports.sessions.use(token);
-    if (session !== undefined) return json(this.#told(session), 200, this.#headers);
-    if (this.#ports.auth().mode === "none") return json(this.#told(null), 200, this.#headers);
+    if (session !== undefined) return json(this.#told(session), 200, BOARD_HEADERS);
+    if (this.#ports.auth().mode === "none") return json(this.#told(null), 200, BOARD_HEADERS);
     throw new YardmasterError("UNAUTHORIZED", "nobody is signed in");
   }
 
@@ -109,7 +107,7 @@ export class BoardAnswers {
     if (before !== null) sessions.close(before);
     const { token, session } = sessions.open(key);
     log.info("board.signed_in", { key: key.id, role: key.role });
-    return json(this.#told(session), 200, { ...this.#headers, "set-cookie": this.#setCookie(token) });
+    return json(this.#told(session), 200, { ...BOARD_HEADERS, "set-cookie": this.#setCookie(token) });
   }
 
   #signOut(req: IncomingMessage): Answer {
@@ -128,7 +126,7 @@ export class BoardAnswers {
       kind: "own",
       write: (res) => {
         res.writeHead(200, {
-          ...this.#headers,
+          ...BOARD_HEADERS,
           "content-type": "text/event-stream; charset=utf-8",
           "x-accel-buffering": "no",
           ...(isCompressed ? { "content-encoding": "gzip" } : {}),
@@ -142,7 +140,7 @@ export class BoardAnswers {
     const upstream = query.get("upstream") ?? "";
     if (upstream === "" || upstream.length > UPSTREAM_CHARS_MAX)
       throw new YardmasterError("BAD_REQUEST", "upstream: name one");
-    return json(this.#ports.desk.plot(upstream), 200, this.#headers);
+    return json(this.#ports.desk.plot(upstream), 200, BOARD_HEADERS);
   }
 
   /** For a person on a machine that `ctl` runs on: a link that signs a browser in, once, as the key that asks. */
@@ -213,7 +211,7 @@ export class BoardAnswers {
       kind: "own",
       write: (res) => {
         res.writeHead(status, {
-          ...this.#headers,
+          ...BOARD_HEADERS,
           ...headers,
           ...(status === 204 ? {} : { "content-length": body?.length ?? 0 }),
         });

@@ -21,7 +21,7 @@ const POLICY = [
 const YEAR_S = 31_536_000;
 
 /** Of every answer of the board. */
-export const boardHeaders = (isTls: boolean): Readonly<Record<string, string>> => ({
+export const BOARD_HEADERS: Readonly<Record<string, string>> = {
   "cache-control": "no-store",
   "content-security-policy": POLICY,
   "x-content-type-options": "nosniff",
@@ -30,8 +30,7 @@ export const boardHeaders = (isTls: boolean): Readonly<Record<string, string>> =
   "cross-origin-opener-policy": "same-origin",
   "cross-origin-resource-policy": "same-origin",
   "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
-  ...(isTls ? { "strict-transport-security": `max-age=${YEAR_S}` } : {}),
-});
+};
 
 export function fileAnswer(file: Asset, req: IncomingMessage, common: Readonly<Record<string, string>>): Answer {
   const accepted = String(req.headers["accept-encoding"] ?? "");
