@@ -1,12 +1,20 @@
-import { z } from "zod";
-import { issuedKey, keyList } from "../contract/admin-keys.ts";
+import { issuedKey, keyList, revokedKey } from "../contract/admin-keys.ts";
 import type { KeyView } from "../contract/admin-keys.ts";
 import { CONFIG_ID } from "../contract/config-fields.ts";
 import { escapeControls } from "../kernel/log.ts";
 import { readArgs, usageError } from "./args.ts";
 import { EXIT } from "./cli-io.ts";
 import type { CliIo, Command } from "./cli-io.ts";
-import { CTL_OPTIONS, CTL_OPTIONS_HELP, openCtlClient, reportFailure, reportShape, showAnswer } from "./ctl-client.ts";
+import {
+  CTL_OPTIONS,
+  CTL_OPTIONS_HELP,
+  openCtlClient,
+  reportFailure,
+  reportShape,
+  type CtlAnswer,
+  type CtlClient,
+  type CtlFlags,
+} from "./ctl-client.ts";
 import { formatTable } from "./table.ts";
 import { KEY_OPTIONS, KEY_OPTIONS_HELP, readKeyFlags } from "./key-options.ts";
 
@@ -46,43 +54,114 @@ function formatKeys(keys: readonly KeyView[], width: number | null): string {
   return formatTable(["ID", "ROLE", "SOURCE", "CLASSES", "MODELS", "EXPIRES", "LAST USED"], rows, { width });
 }
 
-function showIssued(body: unknown, json: boolean, io: CliIo): number {
-  const parsed = issuedKey.safeParse(body);
-  if (!parsed.success) return reportShape(io);
-  const { id, key, old_valid_until: oldValidUntil } = parsed.data;
-  if (json) io.out(`${JSON.stringify(parsed.data)}\n`);
-  else {
-    io.out(`key ${escapeControls(id)} (shown once, keep it safe):\n\n    ${escapeControls(key)}\n`);
-    if (oldValidUntil !== null) io.err(`the old key is valid until ${escapeControls(oldValidUntil)}\n`);
+/** Of commands that change a key: each gateway has its own. */
+const ALSO = { also: { type: "string", multiple: true, default: [] as string[] } } as const;
+const ALSO_HELP = `  --also URL              another gateway that is to know it, as often as there are; the key of --key-file counts there too
+`;
+
+/** What became of a change at the gateways that were named with `--also`. */
+interface Elsewhere {
+  readonly done: readonly string[];
+  readonly refused: readonly { readonly url: string; readonly code: string; readonly message: string }[];
+}
+
+/** Opened before anything is changed, so that a mistake in an address changes nothing. */
+const openOthers = (
+  { also, ...flags }: CtlFlags & { readonly also: readonly string[] },
+  io: CliIo,
+): Promise<CtlClient[]> => Promise.all(also.map((url) => openCtlClient({ ...flags, url }, io)));
+
+async function askOthers(
+  clients: readonly CtlClient[],
+  ask: (client: CtlClient) => Promise<CtlAnswer>,
+): Promise<Elsewhere> {
+  const done: string[] = [];
+  const refused: { url: string; code: string; message: string }[] = [];
+  for (const client of clients) {
+    const answer = await ask(client);
+    if (answer.kind === "done") done.push(client.base);
+    else {
+      const code = answer.kind === "refused" ? answer.code : "UNREACHABLE";
+      refused.push({ url: client.base, code, message: answer.message });
+    }
   }
-  return EXIT.done;
+  return { done, refused };
+}
+
+/** Where it holds, and what is left to be done for it to hold everywhere. */
+function tellWhere(
+  { done, refused }: Elsewhere,
+  { base, sharing, forOthers }: { readonly base: string; readonly sharing: number | null; readonly forOthers: string },
+  io: CliIo,
+): number {
+  io.err(`done at ${[base, ...done].map(escapeControls).join(", ")}\n`);
+  for (const { url, code, message } of refused)
+    io.err(`not done at ${escapeControls(url)}: ${escapeControls(code)}: ${escapeControls(message)}\n`);
+  const others = (sharing ?? 1) - 1 - done.length;
+  if (others > 0)
+    io.err(
+      `${others} more ${others === 1 ? "gateway shares" : "gateways share"} its Redis and ${others === 1 ? "knows" : "know"} nothing of it: ${forOthers}\n`,
+    );
+  return refused.length > 0 ? EXIT.failed : EXIT.done;
+}
+
+const shownWhere = (base: string, { done, refused }: Elsewhere): object => ({ done_at: [base, ...done], refused });
+
+/** `ask`: how a gateway is asked, with the hash of the key that the first one has made. */
+async function issue(
+  flags: CtlFlags & { readonly also: readonly string[]; readonly json: boolean },
+  io: CliIo,
+  ask: (client: CtlClient, hash: object) => Promise<CtlAnswer>,
+): Promise<number> {
+  const client = await openCtlClient(flags, io);
+  const others = await openOthers(flags, io);
+  const answer = await ask(client, {});
+  if (answer.kind !== "done") return reportFailure(answer, io);
+  const parsed = issuedKey.safeParse(answer.body);
+  if (!parsed.success || parsed.data.key === null) return reportShape(io);
+  const { id, key, hash, old_valid_until: oldValidUntil, sharing } = parsed.data;
+  // Shown before anything else can fail: nobody else will ever show it.
+  if (!flags.json) io.out(`key ${escapeControls(id)} (shown once, keep it safe):\n\n    ${escapeControls(key)}\n`);
+  const elsewhere = await askOthers(others, (other) => ask(other, { hash }));
+  if (flags.json) io.out(`${JSON.stringify({ ...parsed.data, ...shownWhere(client.base, elsewhere) })}\n`);
+  if (oldValidUntil !== null) io.err(`the old key is valid until ${escapeControls(oldValidUntil)}\n`);
+  const forOthers = `name each with --also, or put the hash into its file: ${hash}`;
+  return tellWhere(elsewhere, { base: client.base, sharing, forOthers }, io);
 }
 
 const create: Command = {
   words: ["ctl", "key", "new"],
   summary: "make a key in a running gateway",
-  help: `usage: yardmaster ctl key new --id ID [options]\n\nMakes a key that works at once, and prints it once.\n\n${KEY_OPTIONS_HELP}${CTL_OPTIONS_HELP}`,
+  help: `usage: yardmaster ctl key new --id ID [options]\n\nMakes a key that works at once at the gateways that are named, and prints it once.\n\n${KEY_OPTIONS_HELP}${ALSO_HELP}${CTL_OPTIONS_HELP}`,
   async run(args, io) {
-    const { values } = readArgs(args, { ...KEY_OPTIONS, ...CTL_OPTIONS }, { names: [] });
+    const { values } = readArgs(args, { ...KEY_OPTIONS, ...ALSO, ...CTL_OPTIONS }, { names: [] });
     const { given } = readKeyFlags(values);
-    const client = await openCtlClient(values, io);
-    const answer = await client.request("POST", "/admin/keys", given);
-    return answer.kind === "done" ? showIssued(answer.body, values.json, io) : reportFailure(answer, io);
+    return issue(values, io, (client, hash) => client.request("POST", "/admin/keys", { ...given, ...hash }));
   },
 };
-
-const revokedKey = z.object({ id: z.string(), revoked: z.literal(true) });
 
 const revoke: Command = {
   words: ["ctl", "key", "revoke"],
   summary: "end a key of a running gateway",
-  help: `usage: yardmaster ctl key revoke ID [options]\n\nNew requests with the key are refused at once. Keys of the configuration file are ended by taking them out of it.\n\n${CTL_OPTIONS_HELP}`,
+  help: `usage: yardmaster ctl key revoke ID [options]\n\nNew requests with the key are refused at once. Keys of the configuration file are ended by taking them out of it.\n\n${ALSO_HELP}${CTL_OPTIONS_HELP}`,
   async run(args, io) {
-    const { values, positionals } = readArgs(args, CTL_OPTIONS, { names: ["ID"] });
+    const { values, positionals } = readArgs(args, { ...ALSO, ...CTL_OPTIONS }, { names: ["ID"] });
     const id = readId(positionals[0]);
+    const ask = (client: CtlClient): Promise<CtlAnswer> => client.request("DELETE", `/admin/keys/${id}`);
     const client = await openCtlClient(values, io);
-    const answer = await client.request("DELETE", `/admin/keys/${id}`);
-    return showAnswer(answer, revokedKey, values, io, () => `revoked ${escapeControls(id)}\n`);
+    const others = await openOthers(values, io);
+    const answer = await ask(client);
+    if (answer.kind !== "done") return reportFailure(answer, io);
+    const parsed = revokedKey.safeParse(answer.body);
+    if (!parsed.success) return reportShape(io);
+    const elsewhere = await askOthers(others, ask);
+    io.out(
+      values.json
+        ? `${JSON.stringify({ ...parsed.data, ...shownWhere(client.base, elsewhere) })}\n`
+        : `revoked ${escapeControls(id)}\n`,
+    );
+    const { sharing } = parsed.data;
+    return tellWhere(elsewhere, { base: client.base, sharing, forOthers: "name each that has it with --also" }, io);
   },
 };
 
@@ -94,18 +173,17 @@ const rotate: Command = {
 Prints a new key with the same id and settings, once. The old one ends at once, or after the overlap.
 
   --overlap-s N           seconds for which both are valid (default 0)
-${CTL_OPTIONS_HELP}`,
+${ALSO_HELP}${CTL_OPTIONS_HELP}`,
   async run(args, io) {
     const { values, positionals } = readArgs(
       args,
-      { ...CTL_OPTIONS, "overlap-s": { type: "string", default: "0" } },
+      { ...ALSO, ...CTL_OPTIONS, "overlap-s": { type: "string", default: "0" } },
       { names: ["ID"] },
     );
     const overlap = Number(values["overlap-s"]);
     if (values["overlap-s"].trim() === "" || !(overlap >= 0)) throw usageError("--overlap-s: use a number of seconds");
-    const client = await openCtlClient(values, io);
-    const answer = await client.request("POST", `/admin/keys/${readId(positionals[0])}/rotate`, { overlap_s: overlap });
-    return answer.kind === "done" ? showIssued(answer.body, values.json, io) : reportFailure(answer, io);
+    const path = `/admin/keys/${readId(positionals[0])}/rotate`;
+    return issue(values, io, (client, hash) => client.request("POST", path, { overlap_s: overlap, ...hash }));
   },
 };
 

@@ -9,9 +9,14 @@ import { ROLES } from "./roles.ts";
 export const newKeyRequest = keyConfig.omit({ hash: true });
 export type NewKeyRequest = z.output<typeof newKeyRequest>;
 
+/** Of a key that another gateway has made, so that several know one key; absent: one is made. */
+const hash = keyConfig.shape.hash.optional();
+export const newKeyAsk = newKeyRequest.extend({ hash });
+
 export const rotateKeyRequest = z.strictObject({
   /** How long the old key stays valid beside the new one. */
   overlap_s: z.number().min(0).max(604_800).default(0),
+  hash,
 });
 
 export const keyView = z.object({
@@ -35,12 +40,23 @@ export type KeyView = z.output<typeof keyView>;
 
 export const keyList = z.object({ keys: z.array(keyView) });
 
+/**
+ * A key is known to the gateway that was asked. Those that share its Redis, itself included, as last seen; null: there is none that it
+ * shares with.
+ */
+const sharing = z.number().nullable().default(null);
+
 /** The only message that ever holds a key. */
 export const issuedKey = z.object({
   id: z.string(),
-  key: z.string(),
+  /** Null: its hash was given. */
+  key: z.string().nullable(),
   hash: z.string(),
   /** After a rotation: until when the old key is valid too. */
   old_valid_until: z.string().nullable(),
+  sharing,
 });
 export type IssuedKey = z.output<typeof issuedKey>;
+
+export const revokedKey = z.object({ id: z.string(), revoked: z.literal(true), sharing });
+export type RevokedKey = z.output<typeof revokedKey>;

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { issuedKey, keyList, newKeyRequest, rotateKeyRequest } from "../../../src/contract/admin-keys.ts";
+import { issuedKey, keyList, newKeyAsk, revokedKey, rotateKeyRequest } from "../../../src/contract/admin-keys.ts";
 import { CHAIN_PAGE_LINES_MAX } from "../../../src/contract/audit-chain.ts";
 import { AUDIT_LIMIT_MAX, AUDIT_TIME_HINT } from "../../../src/contract/audit-params.ts";
 import { gpuClearView, gpuHealthView } from "../../../src/contract/gpu-health-view.ts";
@@ -360,14 +360,14 @@ const OPERATIONS: Readonly<
   },
   keysNew: {
     summary: "Makes a key",
-    body: body(newKeyRequest),
+    body: body(newKeyAsk),
     answers: { 201: { description: "The only answer that holds it.", schema: issuedKey } },
     errors: ["KEY_EXISTS", "AUDIT_UNAVAILABLE"],
   },
   keyRevoke: {
     summary: "Ends a key",
     rest: { id: pathText("Id of the key.", ID_IN_PATH) },
-    answers: ok("Done.", z.object({ id: z.string(), revoked: z.literal(true) })),
+    answers: ok("Done.", revokedKey),
     errors: ["KEY_UNKNOWN", "KEY_IN_FILE", "AUDIT_UNAVAILABLE"],
   },
   keyRotate: {
@@ -375,7 +375,7 @@ const OPERATIONS: Readonly<
     rest: { id: pathText("Id of the key.", ID_IN_PATH) },
     body: body(rotateKeyRequest, false),
     answers: ok("The only answer that holds the new one.", issuedKey),
-    errors: ["KEY_UNKNOWN", "KEY_IN_FILE", "AUDIT_UNAVAILABLE"],
+    errors: ["KEY_UNKNOWN", "KEY_IN_FILE", "KEY_EXISTS", "AUDIT_UNAVAILABLE"],
   },
   gpus: { summary: "The cards that are watched", answers: ok("They.", gpuHealthView), errors: ["GPU_UNKNOWN"] },
   gpuClear: {

@@ -21,9 +21,14 @@ import type { KeyAdmin } from "./admin-keys.ts";
 import { KeyRing } from "../../access/key-ring.ts";
 import { StoredKeys } from "./stored-keys.ts";
 
-const createKey = (...args: Parameters<typeof mayCreate>) => mayCreate(...args).act();
+const createKey = (...args: Parameters<typeof mayCreate>) => withKey(mayCreate(...args).act());
 const revokeKey = (...args: Parameters<typeof mayRevoke>) => mayRevoke(...args).act();
-const rotateKey = (...args: Parameters<typeof mayRotate>) => mayRotate(...args).act();
+const rotateKey = (...args: Parameters<typeof mayRotate>) => withKey(mayRotate(...args).act());
+
+function withKey<T extends { readonly key: string | null }>(issued: T): T & { readonly key: string } {
+  assert.ok(issued.key !== null, "a key was made");
+  return { ...issued, key: issued.key };
+}
 
 const FROM_FILE: ApiKey = {
   id: "file-key",
@@ -91,6 +96,22 @@ test("a rotated key gives way at once, or after its overlap; a later rotation do
   assert.equal(admin.ring.check(second.key, "p").kind, "expired");
   const checked = admin.ring.check(third.key, "p");
   assert.ok(checked.kind === "ok" && checked.key.role === "operator");
+});
+
+test("a key that another gateway has made is taken by its hash, is the same key, and is made by nobody a second time [60.K1]", (t) => {
+  const [one, two] = [open(t), open(t)];
+  const issued = createKey(one, { id: "chat", models: ["qwen*"] });
+  const taken = mayCreate(two, { id: "chat", models: ["qwen*"], hash: issued.hash }).act();
+  assert.deepEqual([taken.key, taken.hash], [null, issued.hash]);
+  assert.equal(two.ring.check(issued.key, "p").kind, "ok");
+  assert.equal(open(t, two.folder).ring.check(issued.key, "p").kind, "ok");
+  code(() => mayCreate(two, { id: "other", hash: issued.hash }), "KEY_EXISTS");
+  code(() => mayCreate(two, { id: "other", hash: "sha256:0" }), "BAD_REQUEST");
+  code(() => mayRotate(two, "chat", { hash: issued.hash }), "KEY_EXISTS");
+  const next = rotateKey(one, "chat", {});
+  mayRotate(two, "chat", { hash: next.hash }).act();
+  for (const admin of [one, two])
+    assert.deepEqual([admin.ring.check(issued.key, "p").kind, admin.ring.check(next.key, "p").kind], ["wrong", "ok"]);
 });
 
 test("what can't be done is said by its code", (t) => {

@@ -1,5 +1,5 @@
-import { newKeyRequest, rotateKeyRequest } from "../../contract/admin-keys.ts";
-import type { IssuedKey, KeyView } from "../../contract/admin-keys.ts";
+import { newKeyAsk, rotateKeyRequest } from "../../contract/admin-keys.ts";
+import type { IssuedKey, KeyView, RevokedKey } from "../../contract/admin-keys.ts";
 import type { ApiKey } from "../../contract/gateway-config.ts";
 import { formatIsoTime } from "../../kernel/clock.ts";
 import type { Clock, EpochMs } from "../../kernel/clock.ts";
@@ -34,6 +34,9 @@ export function listKeys({ ring, stored, clock }: KeyAdmin): { readonly keys: Ke
   return { keys: keys.toSorted((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0)) };
 }
 
+/** What a gateway says of itself alone. */
+type Here<T> = Omit<T, "sharing">;
+
 /** What may be done, with the id that it is done to. Whoever has its record does it. */
 export interface KeyChange<T> {
   readonly id: string;
@@ -41,16 +44,18 @@ export interface KeyChange<T> {
 }
 
 /** `POST /admin/keys`: answered with 201. */
-export function createKey(admin: KeyAdmin, body: unknown): KeyChange<IssuedKey> {
-  const parsed = newKeyRequest.safeParse(body);
+export function createKey(admin: KeyAdmin, body: unknown): KeyChange<Here<IssuedKey>> {
+  const parsed = newKeyAsk.safeParse(body);
   if (!parsed.success) throw badRequest(parsed.error.issues);
-  const { id } = parsed.data;
+  const { hash, ...settings } = parsed.data;
+  const { id } = settings;
+  const given = givenHash(admin, hash);
   const exists = (): YardmasterError => new YardmasterError("KEY_EXISTS", `a key with the id ${id} exists already`);
   if (admin.ring.list().some(({ key }) => key.id === id && key.source !== "stored")) throw exists();
   return {
     id,
     act: () => {
-      const issued = admin.stored.create(parsed.data, admin.clock.wall());
+      const issued = admin.stored.create(settings, admin.clock.wall(), given);
       if (issued === undefined) throw exists();
       loadStoredKeys(admin);
       return viewIssued(id, issued);
@@ -59,7 +64,7 @@ export function createKey(admin: KeyAdmin, body: unknown): KeyChange<IssuedKey> 
 }
 
 /** `DELETE /admin/keys/{id}`. */
-export function revokeKey(admin: KeyAdmin, id: string): KeyChange<{ readonly id: string; readonly revoked: true }> {
+export function revokeKey(admin: KeyAdmin, id: string): KeyChange<Here<RevokedKey>> {
   checkStored(admin, id);
   return {
     id,
@@ -72,19 +77,28 @@ export function revokeKey(admin: KeyAdmin, id: string): KeyChange<{ readonly id:
 }
 
 /** `POST /admin/keys/{id}/rotate`; an absent body is an empty one. */
-export function rotateKey(admin: KeyAdmin, id: string, body: unknown): KeyChange<IssuedKey> {
+export function rotateKey(admin: KeyAdmin, id: string, body: unknown): KeyChange<Here<IssuedKey>> {
   const parsed = rotateKeyRequest.safeParse(body === undefined ? {} : body);
   if (!parsed.success) throw badRequest(parsed.error.issues);
   checkStored(admin, id);
+  const given = givenHash(admin, parsed.data.hash);
   return {
     id,
     act: () => {
-      const issued = admin.stored.rotate(id, parsed.data.overlap_s * 1000, admin.clock.wall());
+      const issued = admin.stored.rotate(id, parsed.data.overlap_s * 1000, admin.clock.wall(), given);
       if (issued === undefined) throw notStored(admin, id);
       loadStoredKeys(admin);
       return viewIssued(id, issued);
     },
   };
+}
+
+/** Hexadecimal. Two ids of one key would be two names of whoever has it. */
+function givenHash({ ring }: KeyAdmin, hash: string | undefined): string | undefined {
+  const digits = hash?.replace(/^sha256:/, "");
+  if (digits !== undefined && ring.list().some(({ key }) => key.hash === digits))
+    throw new YardmasterError("KEY_EXISTS", "the key of this hash exists already");
+  return digits;
 }
 
 function checkStored(admin: KeyAdmin, id: string): void {
@@ -130,10 +144,10 @@ function viewKey(key: AcceptedKey, createdAt: EpochMs | null, lastUsedAt: EpochM
   };
 }
 
-function viewIssued(id: string, issued: IssuedStoredKey): IssuedKey {
+function viewIssued(id: string, issued: IssuedStoredKey): Here<IssuedKey> {
   return {
     id,
-    key: issued.secret.reveal(),
+    key: issued.secret?.reveal() ?? null,
     hash: `sha256:${issued.hash}`,
     old_valid_until: isoOrNull(issued.oldValidUntil),
   };

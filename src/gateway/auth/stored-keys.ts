@@ -27,8 +27,8 @@ export interface StoredKey {
 }
 
 export interface IssuedStoredKey {
-  /** To be shown once. */
-  readonly secret: Secret;
+  /** To be shown once; null: its hash was given. */
+  readonly secret: Secret | null;
   readonly hash: string;
   /** Until when the key that it replaces is valid; null if there is none. */
   readonly oldValidUntil: EpochMs | null;
@@ -75,11 +75,11 @@ export class StoredKeys {
   }
 
   /** Undefined when there is a key with this id. */
-  create(settings: NewKeyRequest, now: EpochMs): IssuedStoredKey | undefined {
+  create(settings: NewKeyRequest, now: EpochMs, hash?: string): IssuedStoredKey | undefined {
     return this.#transaction((db) => {
       forgetEnded(db, now);
       if (settingsOf(db, settings.id) !== undefined) return undefined;
-      return insert(db, settings.id, JSON.stringify(settings), now, null);
+      return insert(db, { id: settings.id, settings: JSON.stringify(settings), now, hash }, null);
     });
   }
 
@@ -89,7 +89,7 @@ export class StoredKeys {
   }
 
   /** A new key with the same settings; the old one ends after `overlapMs`. Undefined when there is no such key. */
-  rotate(id: string, overlapMs: number, now: EpochMs): IssuedStoredKey | undefined {
+  rotate(id: string, overlapMs: number, now: EpochMs, hash?: string): IssuedStoredKey | undefined {
     return this.#transaction((db) => {
       forgetEnded(db, now);
       const settings = settingsOf(db, id);
@@ -98,7 +98,7 @@ export class StoredKeys {
       // A key still in an earlier overlap ends with this one, if not before.
       db.prepare("UPDATE stored_keys SET ends_at = min(coalesce(ends_at, ?), ?) WHERE id = ?").run(endsAt, endsAt, id);
       forgetEnded(db, now);
-      return insert(db, id, settings, now, overlapMs > 0 ? endsAt : null);
+      return insert(db, { id, settings, now, hash }, overlapMs > 0 ? endsAt : null);
     });
   }
 
@@ -144,14 +144,16 @@ function settingsOf(db: DatabaseSync, id: string): string | undefined {
   return typeof row?.["settings"] === "string" ? row["settings"] : undefined;
 }
 
-function insert(
-  db: DatabaseSync,
-  id: string,
-  settings: string,
-  now: EpochMs,
-  oldValidUntil: EpochMs | null,
-): IssuedStoredKey {
-  const made = newKey();
+interface NewRow {
+  readonly id: string;
+  readonly settings: string;
+  readonly now: EpochMs;
+  /** Hexadecimal; absent: a key is made. */
+  readonly hash: string | undefined;
+}
+
+function insert(db: DatabaseSync, { id, settings, now, hash }: NewRow, oldValidUntil: EpochMs | null): IssuedStoredKey {
+  const made = hash === undefined ? newKey() : { hash, key: null };
   db.prepare("INSERT INTO stored_keys (hash, id, settings, created_at, ends_at) VALUES (?, ?, ?, ?, NULL)").run(
     made.hash,
     id,

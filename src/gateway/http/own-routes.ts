@@ -128,9 +128,14 @@ export class OwnRoutes {
     }
   }
 
-  async #changeKey<T>(context: RequestContext, status: number, { id, act }: KeyChange<T>): Promise<void> {
+  async #changeKey<T extends object>(
+    context: RequestContext,
+    status: number,
+    { id, act }: KeyChange<T>,
+  ): Promise<void> {
     const rotates = context.route.handler === "keyRotate" ? "/rotate" : "";
-    sendJson(context, status, await actAudited(this.#deps, context, `/admin/keys/${id}${rotates}`, status, act));
+    const done = await actAudited(this.#deps, context, `/admin/keys/${id}${rotates}`, status, act);
+    sendJson(context, status, { ...done, sharing: this.#deps.coordination().gateways });
   }
 
   #gpuHealth(): GpuHealth {
