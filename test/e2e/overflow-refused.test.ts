@@ -6,11 +6,12 @@ import { findingTemplate } from "../../src/testing/cloud/cloud-setups.ts";
 import type { FakeCloud } from "../../src/testing/cloud/fake-cloud.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { anEngine } from "./support/an-engine.ts";
-import { startCall } from "./support/calls.ts";
+import type { JobView } from "../../src/contract/job-view.ts";
+import { startCall, type CallAnswer } from "./support/calls.ts";
 import { chat, PAID, withChatOverflow } from "./support/chat-overflow.ts";
-import { aChat, accepted, ended, jobOf } from "./support/jobs.ts";
+import { aChat, accepted, ask, ended, jobOf } from "./support/jobs.ts";
 import { admin, moneyOptions, withMoneyGateway, type MoneySetup } from "./support/money-world.ts";
-import { aCloud, signalPages, type SignalPages } from "./support/overflow-world.ts";
+import { aCloud, ENV, signalPages, type SignalPages } from "./support/overflow-world.ts";
 import type { TestGateway } from "./support/test-gateway.ts";
 
 // Tiers that say no: to the account, for a moment, or though they have taken the work; and approvals of what is over.
@@ -137,6 +138,39 @@ test("a job that has ended is not approved: the refusal has a code, and there is
     assert.deepEqual([answer.status, answer.json.error.code], [409, "JOB_OVER"]);
     const { json } = await admin<{ data: unknown[] }>(gateway, "GET", "/admin/overflow/approvals");
     assert.deepEqual(json.data, []);
+  });
+});
+
+test("an approver reads a job that waits for an approval, without its owner's address, and no other job [60.K2 80.O3]", async () => {
+  const setup = {
+    tier: { approval: "per_job" },
+    section: { hold_s: 600 },
+    file: { jobs: { callback_allow: ["http://127.0.0.1:9"], callback_secret_env: "CALLBACK_SECRET" } },
+    env: { ...ENV, CALLBACK_SECRET: "a-secret-of-the-test-0123456789abcdef" },
+  };
+  await withGateway(setup, async (gateway) => {
+    const look = async (id: string, rest = ""): Promise<CallAnswer> =>
+      ask(gateway, `/${id}${rest}`, { key: gateway.keys.approver });
+    const job = await accepted(gateway, { body: aChat(), callback_url: "http://127.0.0.1:9/of?token=owners" });
+    await eventually(
+      "it to wait",
+      () => jobOf(gateway, job.id),
+      ({ overflow }) => overflow?.missing[0]?.lacks[0] === "no_job_approval",
+    );
+    const seen = await look(job.id);
+    assert.equal(seen.status, 200, seen.text);
+    const view = JSON.parse(seen.text) as JobView;
+    assert.deepEqual(
+      [view.id, view.overflow?.missing[0]?.tier, view.key, view.callback],
+      [job.id, "cloud", "outside", null],
+    );
+    assert.doesNotMatch(seen.text, /owners|"hi"/);
+    for (const rest of ["/result", "/events"]) assert.equal((await look(job.id, rest)).status, 403, rest);
+    assert.equal((await look("")).status, 403, "the list");
+    const approval = { job: job.id, tier: "cloud", max_price: 0.5 };
+    assert.equal((await admin(gateway, "POST", "/admin/overflow/approvals", approval)).status, 201);
+    assert.equal((await ended(gateway, job.id)).overflow?.tier, "cloud");
+    assert.equal((await look(job.id)).status, 404, "one that waits for nobody's word");
   });
 });
 

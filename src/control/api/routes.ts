@@ -144,7 +144,7 @@ export const API_ROUTES: readonly ApiRoute[] = [
   row("POST", CONTROL_ROUTES.catalogConfirm, "catalogConfirm", ADMINS),
   row("GET", CONTROL_ROUTES.queues, "queues", OPERATORS),
   row("GET", CONTROL_ROUTES.jobs, "jobs", OPERATORS),
-  row("GET", `${CONTROL_ROUTES.jobs}/*`, "job", OPERATORS),
+  row("GET", `${CONTROL_ROUTES.jobs}/*`, "job", STOPPERS),
   row("DELETE", `${CONTROL_ROUTES.jobs}/*`, "jobCancel", OPERATORS),
   row("GET", `${CONTROL_ROUTES.overflow}/upstreams/*`, "overflowShow", STOPPERS),
   row("POST", `${CONTROL_ROUTES.overflow}/approvals`, "overflowApprove", APPROVERS),

@@ -1,5 +1,6 @@
 import type { ClusterState, UpstreamRow } from "../../contract/board.ts";
 import type { LeaderAnswer } from "../../contract/control-api.ts";
+import { tierToApprove } from "../../decide/overflow/tier-to-approve.ts";
 import type { StateView } from "../../decide/board/state-sentence.ts";
 import type { ClusterSnapshot, GatewaySeen } from "../view/cluster-view.ts";
 import { modelViews } from "../view/views.ts";
@@ -17,14 +18,6 @@ export interface StateParts {
   readonly polled: Polled;
 }
 
-/** What an approver's word would mend. */
-const NEEDS_APPROVAL: ReadonlySet<string> = new Set([
-  "no_job_approval",
-  "approval_expired",
-  "approval_for_other_content",
-  "approval_below_price",
-  "approved_by_requester",
-]);
 const IN_S = 1_000;
 
 /** What the top line is made from. */
@@ -95,9 +88,9 @@ function ofFleet(snapshot: ClusterSnapshot | null): Pick<StateView, "nodes" | "s
 /** Open jobs that would go to a tier if somebody said that they may. */
 const asked = ({ jobs }: Polled): StateView["approvalsAsked"] =>
   [...jobs.values()].flatMap(({ id, state, overflow }) => {
-    if ((state !== "queued" && state !== "running") || overflow === null || overflow.decision === "tier") return [];
-    const lacking = overflow.missing.find(({ lacks }) => lacks.some((lack) => NEEDS_APPROVAL.has(lack)));
-    return lacking === undefined ? [] : { job: id, tier: lacking.tier };
+    if ((state !== "queued" && state !== "running") || overflow === null) return [];
+    const tier = tierToApprove(overflow.decision, overflow.missing);
+    return tier === null ? [] : { job: id, tier };
   });
 
 const sum = (values: readonly number[]): number => values.reduce((all, one) => all + one, 0);

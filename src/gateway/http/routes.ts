@@ -113,6 +113,8 @@ const OPERATORS: readonly Role[] = ["operator", "admin"];
 const ADMINS: readonly Role[] = ["admin"];
 /** Who may say that money is spent. */
 const APPROVERS: readonly Role[] = ["approver", "admin"];
+/** A job that waits for an approval is read by who may give it. */
+const JOB_READERS: readonly Role[] = [...CLIENTS, "approver"];
 /** Anybody who looks after the system may stop it. */
 const STOPPERS: readonly Role[] = ["operator", "approver", "admin"];
 
@@ -193,7 +195,7 @@ export const ROUTES: readonly Route[] = [
   own("/v1/jobs", ["GET"], "jobList", CLIENTS),
   own("/v1/jobs/*/result", ["GET"], "jobResult", CLIENTS),
   own("/v1/jobs/*/events", ["GET"], "jobEvents", CLIENTS),
-  own("/v1/jobs/*", ["GET"], "jobGet", CLIENTS),
+  own("/v1/jobs/*", ["GET"], "jobGet", JOB_READERS),
   own("/v1/jobs/*", ["DELETE"], "jobCancel", CLIENTS),
   own("/v1/files", ["POST"], "fileUpload", CLIENTS),
   own("/v1/files", ["GET"], "fileList", CLIENTS),

@@ -3,6 +3,7 @@ import type { JobSettings } from "../../contract/gateway-config.ts";
 import { isOpen, type JobRecord, type JobState } from "../../contract/job.ts";
 import type { JobPage, JobRead, JobStore } from "../../coord/jobs/job-store.ts";
 import { judgeCallbackUrl, parseCallbackAllow } from "../../decide/jobs/judge-callback.ts";
+import { tierToApprove } from "../../decide/overflow/tier-to-approve.ts";
 import { idempotencyScope } from "../../decide/idempotency/idempotency-key.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import type { Clock } from "../../kernel/clock.ts";
@@ -185,4 +186,8 @@ export class JobDesk implements JobService {
   }
 }
 
-const mayRead = (job: JobRecord, key: RequestKey): boolean => job.keyId === key.id || OPERATORS.includes(key.role);
+const mayRead = (job: JobRecord, key: RequestKey): boolean =>
+  job.keyId === key.id || OPERATORS.includes(key.role) || (key.role === "approver" && waitsForApproval(job));
+
+const waitsForApproval = ({ state, overflow }: JobRecord): boolean =>
+  isOpen(state) && overflow !== undefined && tierToApprove(overflow.decision, overflow.lacks) !== null;

@@ -83,7 +83,9 @@ export class JobRoutes {
         const waitMs = readWait(query);
         const read =
           waitMs === 0 ? await jobs.get(context.rest, key) : await jobs.wait(context.rest, key, waitMs, gone);
-        return sendJson(context, 200, viewJob(read.job, read.partsDone));
+        const view = viewJob(read.job, read.partsDone);
+        // Where its owner is told of the end is no part of what is approved.
+        return sendJson(context, 200, key.role === "approver" ? { ...view, callback: null } : view);
       }
       case "jobCancel": {
         const { job } = await jobs.get(context.rest, key);
