@@ -43,6 +43,8 @@ export interface Arrival {
   readonly group: string;
   /** The request's own deadline, absolute. */
   readonly deadline: MonoMs | undefined;
+  /** It had a slot and gave it back with nothing done: it goes before the others of its key. Ids must rise with the time of arrival. */
+  readonly again?: boolean;
 }
 
 export type Admission =
@@ -414,7 +416,7 @@ export class AdmissionPool {
     if (!(arrival.weight > 0 && arrival.bytes >= 0)) {
       throw new RangeError(`admission: request ${arrival.id} has weight ${arrival.weight} and ${arrival.bytes} bytes`);
     }
-    const { id, weight, bytes, deadline } = arrival;
+    const { id, weight, bytes, deadline, again } = arrival;
     const ticket: Ticket = {
       at: -1,
       id,
@@ -423,7 +425,7 @@ export class AdmissionPool {
       deadline,
       arrivedAt: this.#now,
       ...this.#expiryOf(rank, deadline, Number.POSITIVE_INFINITY),
-      order: this.#order++,
+      order: again === true ? id - Number.MAX_SAFE_INTEGER : this.#order++,
       nth: 0,
       rank,
       lane: undefined,

@@ -152,3 +152,21 @@ test("sorted into groups anew, a request goes by the room of the new one [10.R1]
     first,
   );
 });
+
+test("requests that had a slot before go before all others of their key, the older first, and take no turn of another key [10.A2 10.R4]", () => {
+  const queue = new FairQueue();
+  const later = Array.from({ length: 3 }, (_, index) => add(queue, "k", { group: index % 2 === 0 ? "" : "m" }));
+  const other = Array.from({ length: 3 }, () => add(queue, "other"));
+  const [second, first] = [add(queue, "k", { order: -5, group: "m" }), add(queue, "k", { order: -9 })];
+  assert.deepEqual(
+    [first, second, ...later].map((ticket) => queue.position(ticket)).toSorted((a, b) => a - b),
+    [1, 3, 5, 7, 8],
+  );
+  const served = Array.from({ length: 8 }, () => serve(queue));
+  const own = [first, second, ...later];
+  assert.deepEqual(
+    served.filter((ticket) => ticket !== undefined && own.includes(ticket)),
+    own,
+  );
+  assert.deepEqual(served.slice(0, 6), [first, other[0], second, other[1], later[0], other[2]]);
+});

@@ -15,6 +15,7 @@ import type { Rank } from "./ranks.ts";
  *       oldest whose group has room. An older one without room doesn't hold back the others of its key.
  *   F3. A flow passed over for want of room doesn't save up turns: its service counts from the current virtual time.
  *   F4. A flow without waiting requests is kept only while its tag is ahead of the virtual time, none when nobody waits.
+ *   F5. A request that had a slot before (its order is below 0) goes before all others of its key.
  */
 
 /** A waiting request. */
@@ -26,7 +27,7 @@ export interface Ticket extends HeapEntry {
   readonly deadline: MonoMs | undefined;
   expiresAt: MonoMs;
   expiry: "queueTimeout" | "startTimeout" | "deadline";
-  /** Rises with each arrival of the pool. */
+  /** Rises with each arrival of the pool; below 0 for one that had a slot before. */
   readonly order: number;
   /** Rises by one with each arrival of the key. */
   nth: number;
@@ -123,11 +124,11 @@ export class FairQueue {
 
   add(ticket: Ticket, key: string, groupName: string): void {
     const flow = this.#flowFor(key);
-    ticket.nth = flow.arrived;
-    flow.arrived += 1;
-    append(ticket, this.#laneFor(flow, groupName));
+    const goesFirst = ticket.order < 0 && flow.waiting > 0;
+    ticket.nth = goesFirst ? oldestOf(flow) - 1 : flow.arrived++;
+    insert(ticket, this.#laneFor(flow, groupName));
     flow.weight = ticket.weight;
-    flow.newest = ticket.order;
+    flow.newest = Math.max(flow.newest, ticket.order);
     this.#waiting += 1;
     this.#bytes += ticket.bytes;
     this.#changeLoad(flow, 1, ticket.bytes);
@@ -158,9 +159,9 @@ export class FairQueue {
   regroup(groupOf: (id: number) => string): void {
     this.#groups.clear();
     for (const flow of this.#byLoad.items) {
-      const tickets = flow.lanes.flatMap(ticketsOf).toSorted((a, b) => a.nth - b.nth);
+      const tickets = flow.lanes.flatMap(ticketsOf).toSorted((a, b) => a.order - b.order);
       flow.lanes.length = 0;
-      for (const ticket of tickets) append(ticket, this.#laneFor(flow, groupOf(ticket.id)));
+      for (const ticket of tickets) insert(ticket, this.#laneFor(flow, groupOf(ticket.id)));
     }
   }
 
@@ -241,8 +242,7 @@ export class FairQueue {
   }
 
   #aheadInFlow(ticket: Ticket, flow: Flow): number {
-    let oldest = ticket.nth;
-    for (const lane of flow.lanes) oldest = Math.min(oldest, lane.head?.nth ?? oldest);
+    const oldest = oldestOf(flow);
     if (ticket.nth === flow.arrived - 1) return flow.waiting - 1;
     const ahead = Math.min(ticket.nth - oldest, flow.waiting - 1);
     if (ahead > EXACT_AHEAD_MAX) return ahead;
@@ -326,15 +326,22 @@ function hasTie(flow: Flow, nth: number, other: Flow, mth: number): boolean {
   return flow.weight < other.weight;
 }
 
-function append(ticket: Ticket, lane: Lane): void {
+/** In the order of arrival: behind the others, unless it was in use before (F5). */
+function insert(ticket: Ticket, lane: Lane): void {
+  let next = ticket.order < 0 ? lane.head : undefined;
+  while (next !== undefined && next.order < ticket.order) next = next.next;
   ticket.lane = lane;
-  ticket.prev = lane.tail;
-  ticket.next = undefined;
-  if (lane.tail === undefined) lane.head = ticket;
-  else lane.tail.next = ticket;
-  lane.tail = ticket;
+  ticket.next = next;
+  ticket.prev = next === undefined ? lane.tail : next.prev;
+  if (ticket.prev === undefined) lane.head = ticket;
+  else ticket.prev.next = ticket;
+  if (next === undefined) lane.tail = ticket;
+  else next.prev = ticket;
   lane.group.waiting += 1;
 }
+
+const oldestOf = ({ lanes }: Flow): number =>
+  lanes.reduce((least, { head }) => Math.min(least, head?.nth ?? least), Infinity);
 
 function ticketsOf(lane: Lane): Ticket[] {
   const tickets: Ticket[] = [];

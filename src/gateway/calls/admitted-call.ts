@@ -1,9 +1,7 @@
 import type { RequestOutcome } from "../../contract/audit-event.ts";
-import { KIND_TRAITS } from "../../contract/kind-traits.ts";
 import type { CallLimit } from "../../decide/calls/call-deadlines.ts";
 import { judgeStream, judgeWhole } from "../../decide/calls/judge-ending.ts";
 import { readBodyUsage } from "../../decide/http/body-usage.ts";
-import { forwardResponseHeaders } from "../../decide/http/forward-headers.ts";
 import type { TokenUsage } from "../../decide/http/token-usage.ts";
 import type { EndpointChoice } from "../../decide/routing/choose-endpoint.ts";
 import type { RetryCause } from "../../decide/routing/retry-policy.ts";
@@ -29,6 +27,7 @@ import {
   limitMessage,
   messageForClient,
   refusalOf,
+  type FailureFacts,
   retryCauseOf,
 } from "./call-failure.ts";
 import { recordCall } from "./call-record.ts";
@@ -36,7 +35,7 @@ import { CallTries } from "./call-tries.ts";
 import { ClientAnswer } from "./client-answer.ts";
 import { cutIfNotTaken, type ClientWriter } from "./client-writer.ts";
 import { mayHoldStatus, takerOf, type PreparedRequest } from "./prepared-request.ts";
-import { buildUpstreamRequest, injectsUsage } from "./upstream-request.ts";
+import { buildUpstreamRequest } from "./upstream-request.ts";
 import { SlotHold } from "./slot-hold.ts";
 import { notesFor } from "./waiting-notes.ts";
 
@@ -51,18 +50,13 @@ import { notesFor } from "./waiting-notes.ts";
  *       engine that is known not to stop.
  *   C4. After the first of the engine's bytes went to the client there is no other try: the answer ends well, or with an
  *       error event and a broken connection.
+ *   C5. A call that may be tried elsewhere while all others are full gives its slot back and waits again, ahead of its key's others.
  */
 export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner, RunningCall {
   choice: EndpointChoice | null = null;
   endpoint: Endpoint | null = null;
 
   readonly writer: ClientWriter;
-  readonly streamEnd: RequestContext["route"]["streamEnd"];
-  readonly answers: RequestContext["route"]["answers"];
-  readonly mode: "engine" | "http";
-  readonly removeUsageEvent: boolean;
-  readonly showsProgress: boolean;
-  readonly rewritesAnswer: boolean;
   dispatchedAt: MonoMs;
 
   readonly #deps: CallDeps;
@@ -88,7 +82,7 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
     span: RequestSpan | null,
     onEnded: (outcome: RequestOutcome | null, empty: boolean) => void,
   ) {
-    super(deps, context, request);
+    super(deps, context, upstream, request);
     const now = this.askedAt;
     this.#deps = deps;
     this.#context = context;
@@ -98,11 +92,6 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
     this.#span = span;
     this.#onEnded = onEnded;
     this.#metrics = deps.metrics.forUpstream(upstream.settings.id);
-    this.mode = KIND_TRAITS[upstream.settings.kind].anyAnswer ? "http" : "engine";
-    ({ streamEnd: this.streamEnd, answers: this.answers } = context.route);
-    this.showsProgress = request.wantsStream;
-    this.removeUsageEvent = injectsUsage(upstream, request);
-    this.rewritesAnswer = request.rewriteAnswer !== null;
     this.#answer = new ClientAnswer({
       context,
       clock: deps.clock,
@@ -122,6 +111,10 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
     return this.#clock.lastProgressAt;
   }
 
+  get tried(): ReadonlySet<string> {
+    return this.#tries.failedOn;
+  }
+
   /** Asks for a slot. All that follows happens by callbacks. */
   start(): void {
     const now = this.askedAt;
@@ -139,19 +132,22 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
     const endpoint = this.endpoint;
     if (endpoint === null) throw new Error("admitted without an endpoint");
     this.#hold.take();
-    this.#answer.queueMs = waitedMs;
-    this.#metrics.class[this.class].queueSeconds.observe(waitedMs / 1000);
     this.#span?.event("yardmaster.slot.taken", this.#deps.clock.wall());
     this.#phase = "running";
     const now = this.#deps.clock.mono();
-    this.#upstream.waits.note(waitedMs, now);
-    this.#clock.begin(now);
-    this.#upstream.budget.onRequest(now);
+    const again = this.#tries.count > 0;
+    this.#answer.addWait(waitedMs);
+    this.#clock.begin(now, again ? waitedMs : null);
+    if (!again) {
+      this.#metrics.class[this.class].queueSeconds.observe(waitedMs / 1000);
+      this.#upstream.waits.note(waitedMs, now);
+      this.#upstream.budget.onRequest(now);
+    }
     this.#dispatch(endpoint, false);
   }
 
   onExpired(why: LeaveQueue, waitedMs: number, retryAfterMs: number, detail = ""): void {
-    this.#answer.queueMs = waitedMs;
+    this.#answer.addWait(waitedMs);
     const { code, message } = refusalOf(why, waitedMs, this.class, detail);
     this.#metrics.refused(code);
     this.#answer.refuse(code, message, retryAfterMs);
@@ -195,8 +191,7 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
 
   onInformational(status: number, rawHeaders: string[]): void {
     if (status === 102) this.endpoint?.progressed(this.#clock.atWork());
-    const headers = forwardResponseHeaders(rawHeaders, { mode: this.mode, keepContentLength: false });
-    this.writer.sendInformational(status, headers);
+    this.#answer.informational(status, rawHeaders);
   }
 
   onProgress(attempt: Attempt, isEvent: boolean): void {
@@ -218,8 +213,7 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
 
   onFailure(attempt: Attempt, failure: AttemptFailure): void {
     if (attempt !== this.#attempt) return;
-    const { cause, message, answer } = retryCauseOf(failure, (this.endpoint ?? this.#upstream).adapter);
-    this.#giveUp(attempt, cause, message, answer);
+    this.#giveUp(attempt, retryCauseOf(failure, (this.endpoint ?? this.#upstream).adapter));
   }
 
   onEnd(attempt: Attempt, end: AttemptEnd, trailers: readonly string[]): void {
@@ -263,12 +257,7 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
   }
 
   /** The try came to nothing and the client has seen nothing of it: the same again, another endpoint, or the end. */
-  #giveUp(
-    attempt: Attempt,
-    cause: RetryCause,
-    message: string,
-    answer?: { readonly head: UpstreamHead; readonly body: Buffer },
-  ): void {
+  #giveUp(attempt: Attempt, { cause, message, answer }: FailureFacts): void {
     const now = this.#deps.clock.mono();
     const endpoint = this.endpoint;
     if (endpoint === null) throw new Error("a try without an endpoint failed");
@@ -289,7 +278,24 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
     const taker = takerOf(this.#request, this.writer.committed, cause);
     if (taker !== null) return this.#handOver(taker);
     if (answer !== undefined) this.#passErrorAnswer(answer.head, answer.body);
-    else this.#fail(codeOfCause(cause), message, "upstream_failed", messageForClient(cause, message));
+    else if (decision.kind === "giveUp" || !this.#waitAgain(decision.on !== "unsent", cause, now))
+      this.#fail(codeOfCause(cause), message, "upstream_failed", messageForClient(cause, message));
+  }
+
+  /** C5. False: nobody is there to wait for, or no place is left in the queue. */
+  #waitAgain(charged: boolean, cause: RetryCause, now: MonoMs): boolean {
+    if (!this.#upstream.mayWaitAgain(this, now)) return false;
+    this.#phase = "waiting";
+    this.askedAt = now;
+    this.#clock.pause();
+    this.#hold.release(false);
+    const admission = this.#upstream.arrive(this, now, true);
+    if (admission.kind === "refused") return false;
+    this.#tries.onWait(charged, now);
+    this.#metrics.retried(cause.kind);
+    if (admission.kind === "admitted") this.onAdmitted(0);
+    else this.#clock.schedule();
+    return true;
   }
 
   #leaveAttempt(attempt: Attempt, endpoint: Endpoint, cause: RetryCause, now: MonoMs): void {
@@ -318,7 +324,7 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
     const ending = judgeWhole(facts, this.writer.committed, sent !== null, this.#request.goOn !== null);
     switch (ending.kind) {
       case "garbage":
-        this.#giveUp(attempt, { kind: "garbage" }, ending.why);
+        this.#giveUp(attempt, { cause: { kind: "garbage" }, message: ending.why, answer: undefined });
         return;
       case "notAStream":
         this.#fail("UPSTREAM_PROTOCOL", "the engine answered without a stream", "upstream_failed");
@@ -394,7 +400,7 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
     if (this.#phase === "over") return;
     if (this.#phase === "waiting") {
       this.#metrics.abortedQueued.inc();
-      this.#answer.queueMs = this.#deps.clock.mono() - this.askedAt;
+      this.#answer.addWait(this.#deps.clock.mono() - this.askedAt);
       this.#upstream.withdraw(this);
       this.#end("client_aborted_queued", "CLIENT_CLOSED");
       return;
@@ -428,12 +434,8 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
       attempts: this.#tries.count,
       span: this.#span,
     });
-    cutIfNotTaken(
-      this.#context.res,
-      this.#deps,
-      this.#upstream.settings.timeouts.writeStallMs,
-      this.#metrics.clientStalls,
-    );
+    const { writeStallMs } = this.#upstream.settings.timeouts;
+    cutIfNotTaken(this.#context.res, this.#deps, writeStallMs, this.#metrics.clientStalls);
     this.#onEnded(outcome, empty);
   }
 
@@ -492,8 +494,7 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
   }
 
   #warn(op: string, code: ErrorCode, said: string): void {
-    const facts = failureFacts(this.#upstream.settings, this.endpoint, said);
-    const who = { request: this.#context.requestId, key: this.keyId };
-    this.#deps.log.warn(op, { ...who, code, attempts: this.#tries.count, ...facts });
+    const who = { request: this.#context.requestId, key: this.keyId, code, attempts: this.#tries.count };
+    this.#deps.log.warn(op, { ...who, ...failureFacts(this.#upstream.settings, this.endpoint, said) });
   }
 }

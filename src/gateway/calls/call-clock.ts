@@ -36,11 +36,16 @@ export class CallClock implements CallTimes {
     this.startedAt = now;
   }
 
-  /** The call has its slot. */
-  begin(now: MonoMs): void {
-    this.startedAt = now;
+  /** The call has its slot. `pausedMs`: it ran before, and the wait since then counts for none of its limits. */
+  begin(now: MonoMs, pausedMs: number | null): void {
+    this.startedAt = pausedMs === null ? now : asMono(this.startedAt + pausedMs);
     this.#running = true;
     this.notes?.leaveQueue();
+  }
+
+  /** It waits for a slot again. */
+  pause(): void {
+    this.#running = false;
   }
 
   /** Called after anything that may bring a limit nearer; one that moves away is seen when it comes up. */

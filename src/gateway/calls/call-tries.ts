@@ -58,6 +58,15 @@ export class CallTries {
     return this.#upstream.bookAgain(endpoint);
   }
 
+  get failedOn(): ReadonlySet<string> {
+    return this.#failedOn ?? NONE;
+  }
+
+  /** It waits for an endpoint that is full now: a try that is charged like any other. */
+  onWait(charged: boolean, now: MonoMs): void {
+    if (charged) this.#upstream.budget.onRetry(now);
+  }
+
   /** Another endpoint, booked, and charged to the budget where `charged` says so; null when none can take it now. */
   other(failed: Endpoint, charged: boolean, now: MonoMs): Endpoint | null {
     this.#failedOn ??= new Set();
@@ -68,3 +77,5 @@ export class CallTries {
     return next;
   }
 }
+
+const NONE: ReadonlySet<string> = new Set();

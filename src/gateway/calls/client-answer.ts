@@ -1,4 +1,5 @@
 import type { UpstreamSettings } from "../../contract/gateway-config.ts";
+import { forwardResponseHeaders } from "../../decide/http/forward-headers.ts";
 import { normaliseEngineError } from "../../decide/engines/engine-error.ts";
 import type { EndpointChoice } from "../../decide/routing/choose-endpoint.ts";
 import { renderErrorEvent } from "../../decide/sse/error-event.ts";
@@ -43,6 +44,11 @@ export class ClientAnswer {
     this.writer = new ClientWriter(options.context.res, options.onBlocked, options.onDrained);
   }
 
+  /** A call may wait more than once. */
+  addWait(ms: number): void {
+    this.queueMs = (this.queueMs ?? 0) + ms;
+  }
+
   get #engineKey(): Secret | null {
     return (this.endpoint ?? this.#options.upstream).engineKey;
   }
@@ -55,6 +61,11 @@ export class ClientAnswer {
 
   whole(head: UpstreamHead, body: Buffer): void {
     this.#sendWhole(head, body, false);
+  }
+
+  informational(status: number, rawHeaders: string[]): void {
+    const headers = forwardResponseHeaders(rawHeaders, { mode: this.#options.mode, keepContentLength: false });
+    this.writer.sendInformational(status, headers);
   }
 
   /** The engine's own error goes on as it is, in a shape that clients can read. */

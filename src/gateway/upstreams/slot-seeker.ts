@@ -34,6 +34,8 @@ export interface SlotSeeker {
   readonly deadline: MonoMs | undefined;
   readonly askedAt: MonoMs;
   readonly routing: RoutingWish;
+  /** Endpoints that it has been on in vain. */
+  readonly tried: ReadonlySet<string>;
   choice: EndpointChoice | null;
   /** The endpoint booked for it; set by the upstream in the same step as the admission. */
   endpoint: Endpoint | null;

@@ -30,7 +30,7 @@ import type { RoutingWish, SlotSeeker } from "./slot-seeker.ts";
 import { resultKindOf, type TryResult } from "./try-result.ts";
 import { AWAY_MS, NOT_STARTED_MS, whyUnavailable, type Unavailable } from "./unavailable.ts";
 import { UpstreamAffinity } from "./upstream-affinity.ts";
-import { groupOf, groupsNow, isListed } from "./model-groups.ts";
+import { groupOf, groupsNow, isListed, readGroup } from "./model-groups.ts";
 import { bookEndpoint, poolLimits, SharedEndpoints, sharedView } from "./shared-endpoints.ts";
 
 export interface UpstreamDeps {
@@ -165,8 +165,8 @@ export class Upstream implements Room {
 
   /** Before anything else is done: who waits may go to other endpoints now. Call `roomChanged` afterwards. */
   modelsChanged(): void {
-    const groupFor = groupsNow(this.endpoints);
-    this.pool.regroup((id) => groupFor(this.#seekers.get(id)?.model ?? ""));
+    const groupOfOne = groupsNow(this.endpoints);
+    this.pool.regroup((id) => groupOfOne(this.#seekers.get(id)));
   }
 
   /** The upstream is gone from the configuration: who waits is told, who runs ends normally. */
@@ -188,7 +188,7 @@ export class Upstream implements Room {
     if (this.#due !== undefined) this.#deps.wheel.remove(this.#due);
   }
 
-  arrive(seeker: SlotSeeker, now: MonoMs): Admission {
+  arrive(seeker: SlotSeeker, now: MonoMs, again = false): Admission {
     this.#arriving = seeker;
     const admission = this.pool.arrive(
       {
@@ -197,8 +197,9 @@ export class Upstream implements Room {
         key: seeker.keyId,
         weight: seeker.weight,
         bytes: seeker.bytes,
-        group: groupOf(this.endpoints, seeker.model),
+        group: groupOf(this.endpoints, seeker),
         deadline: seeker.deadline,
+        again,
       },
       now,
     );
@@ -257,6 +258,14 @@ export class Upstream implements Room {
     const endpoint = this.#pick(seeker, tried, (candidate) => this.#hasRoomElsewhere(candidate));
     if (endpoint !== null) this.sharer?.moved(seeker.id, endpoint.url);
     return endpoint;
+  }
+
+  /** Whether an endpoint that it has not been on is only full. */
+  mayWaitAgain(seeker: SlotSeeker, now: MonoMs): boolean {
+    const listed = isListed(this.endpoints, seeker.model);
+    return this.endpoints.some(
+      (at) => !seeker.tried.has(at.id) && at.whyAway(now, seeker.model, listed, true) === null,
+    );
   }
 
   /** By what the other gateways said last: a call that goes on asks nobody. */
@@ -335,13 +344,15 @@ export class Upstream implements Room {
   /** The endpoints as a request for the group sees them. */
   views(group: string): { readonly endpoint: Endpoint; readonly view: EndpointView }[] {
     const now = this.#deps.clock.mono();
-    return this.endpoints.map((endpoint) => ({ endpoint, view: endpoint.view(now, group, group !== "") }));
+    const { model, tried } = readGroup(group);
+    const untried = this.endpoints.filter(({ id }) => !tried.has(id));
+    return untried.map((endpoint) => ({ endpoint, view: endpoint.view(now, model, model !== "") }));
   }
 
   /** Of the first of the class that wait for the group, as far as they are known here: the queue may let them go in another order. */
   affinities(group: string, rank: Rank, count: number): readonly (AffinityView | undefined)[] {
     const isOne = (seeker: SlotSeeker): boolean =>
-      RANK[seeker.class] === rank && groupOf(this.endpoints, seeker.model) === group;
+      RANK[seeker.class] === rank && groupOf(this.endpoints, seeker) === group;
     return this.affinity.first(this.#seekers.values(), isOne, count, this.settings.routing);
   }
 
@@ -366,10 +377,9 @@ export class Upstream implements Room {
 
   canTake(group: string): boolean {
     const now = this.#deps.clock.mono();
-    const listed = group !== "";
-    return this.endpoints.some(
-      (endpoint) => exclusionReason(endpoint.view(now, group, listed), NONE_TRIED) === undefined,
-    );
+    const { model, tried } = readGroup(group);
+    const viewOf = (endpoint: Endpoint): EndpointView => endpoint.view(now, model, model !== "");
+    return this.endpoints.some((endpoint) => exclusionReason(viewOf(endpoint), tried) === undefined);
   }
 
   book(id: number): void {
@@ -377,11 +387,8 @@ export class Upstream implements Room {
     if (seeker === undefined) throw new Error(`admitted a request that nobody asked for: ${id}`);
     const { sharer } = this;
     const rank = RANK[seeker.class];
-    seeker.endpoint = this.#pick(
-      seeker,
-      NONE_TRIED,
-      sharer === null ? ANY : (endpoint) => sharer.mayBook(rank, bookEndpoint(endpoint)),
-    );
+    const mayTake = sharer === null ? ANY : (at: Endpoint): boolean => sharer.mayBook(rank, bookEndpoint(at));
+    seeker.endpoint = this.#pick(seeker, seeker.tried, mayTake);
     if (seeker.endpoint === null) throw new Error(`admitted to ${this.settings.id} without room on any endpoint`);
     sharer?.took(id, rank, seeker.endpoint.url);
   }
