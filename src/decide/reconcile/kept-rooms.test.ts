@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import type { Model } from "../../contract/catalog.ts";
+import type { KeptRoom } from "../../contract/fleet.ts";
 import { asEpoch, asMono } from "../../kernel/clock.ts";
 import { aModel, aProfile, GIB, someGpus } from "../../testing/fleet-builders.ts";
 import { PassFleet } from "../../testing/pass-fleet.ts";
@@ -82,9 +83,8 @@ for (const [where, first] of [
       assert.deepEqual([kept(fleet), told(fleet, "roomKept")], [1, 4]);
       world.apply(inOrder(sized("m", "good"), waits));
       fleet.until(() => versions(fleet).join() === "m-good");
-      fleet.step();
+      fleet.until(() => world.models.get("m")?.keepsRoom === undefined, 500);
       assert.deepEqual(new Set(fleet.history.get("a/0")), new Set(["m"]));
-      assert.equal(world.models.get("m")?.keepsRoom, undefined);
       assert.equal(told(fleet, "roomGivenUp"), 0, "it has not been given up: it is used");
       for (let pass = 0; pass < 5; pass++) assert.deepEqual(fleet.step().writes, []);
     });
@@ -119,6 +119,48 @@ test("what is kept is the most that the old one had or its replacements need, on
   fleet.world.apply([two("good", 2), sized("w", 1)]);
   fleet.until(() => versions(fleet).join() === "m-good");
   assert.deepEqual([...fleet.history.values()].flat().includes("w"), false);
+});
+
+test("a version that serves and crashes soon after keeps its room too; after a time of stable service a crash leaves it to whoever waits [40.S2]", () => {
+  for (const [servesMs, isKept] of [
+    [4_000, true],
+    [500_000, true],
+    [700_000, false],
+  ] as const) {
+    const fleet = running([sized("m", 1)]);
+    const { world } = fleet;
+    world.apply([sized("m", 2), sized("w", 1)]);
+    world.askRestart("r1");
+    fleet.until(() => versions(fleet).join() === "m-2");
+    fleet.steps(servesMs / 2_000);
+    fleet.crash(fleet.ready("m")[0]!.id);
+    fleet.steps(30);
+    assert.equal(fleet.history.get("a/0")?.includes("w"), !isKept, `${servesMs} ms`);
+    if (isKept) fleet.until(() => versions(fleet).join() === "m-2");
+  }
+});
+
+test("a smaller version that serves leaves the rest of the room at once [40.S2]", () => {
+  const fleet = running([sized("m", 1)]);
+  const { world } = fleet;
+  world.apply([sized("m", 2, 60), sized("w", 1, 80)]);
+  world.askRestart("r1", { stopFirst: true });
+  fleet.until(() => versions(fleet).join() === "m-2");
+  fleet.steps(2);
+  assert.equal(fleet.history.get("a/0")?.includes("w"), true);
+  assert.equal(kept(fleet), 1, "until it is stable");
+  fleet.crash(fleet.ready("m")[0]!.id);
+  fleet.until(() => fleet.ready("m").length === 1 && fleet.ready("w").length === 1);
+});
+
+test("a replica that a higher priority displaces keeps nothing, though it has served for a short time only [40.S2 40.P5]", () => {
+  const fleet = running([sized("m", 1)]);
+  const { world } = fleet;
+  world.settings = { ...world.settings, minRunMs: 60_000 };
+  world.apply([sized("m", 2), sized("w", 1, 100, { priority: 90 })]);
+  world.askRestart("r1");
+  fleet.until(() => fleet.ready("w").length === 1);
+  assert.deepEqual([kept(fleet), world.models.get("m")?.displacedBy], [0, "w"]);
 });
 
 test("room beside what is kept is anybody's [40.S2]", () => {
@@ -277,6 +319,7 @@ const anyMove = fc.oneof(
   fc.record({ kind: fc.constant("rollout" as const), maxUnavailable: fc.nat(2) }),
   fc.record({ kind: fc.constant("scale" as const), count: fc.integer({ min: 0, max: 3 }) }),
   fc.record({ kind: fc.constant("leader" as const) }),
+  fc.record({ kind: fc.constant("crash" as const), at: fc.nat(3) }),
   fc.record({ kind: fc.constant("steps" as const), count: fc.integer({ min: 1, max: 12 }) }),
 );
 
@@ -289,18 +332,26 @@ test("whatever fails, changes or leads: on no card more is kept and held than it
       const fleet = running([m("1")], { a: cards });
       const { world } = fleet;
       world.settings = { ...world.settings, parkAfter: 1_000, failuresPerNodeMax: 1_000, minRunMs: 3_600_000 };
-      const check = (): void => {
-        const before = new Set(world.models.get("m")?.keepsRoom?.map(({ of }) => of));
+      const rooms = (): readonly KeptRoom[] => world.models.get("m")?.keepsRoom ?? [];
+      /** Rooms that no ready replica serves in. */
+      const unserved = (): readonly KeptRoom[] =>
+        rooms().filter(({ heir }) => !fleet.ready("m").some(({ id }) => id === heir));
+      const lacksNow = (): number => {
         // Scaled to none, one that runs already runs on.
         const runs = [...world.replicas.values()].some(({ model, desired }) => model === "m" && desired === "run");
-        const lacks = Math.max(0, Math.max(count, Number(runs)) - fleet.ready("m").length);
+        return Math.max(0, Math.max(count, Number(runs)) - fleet.ready("m").length);
+      };
+      const check = (): void => {
+        const before = new Set(unserved().map(({ of }) => of));
+        const lacksBefore = lacksNow();
         fleet.step();
-        const rooms = world.models.get("m")?.keepsRoom ?? [];
-        assert.ok(rooms.filter(({ of }) => before.has(of)).length <= lacks, `${rooms.length} kept of ${lacks}`);
+        const lacks = Math.max(lacksBefore, lacksNow());
+        const lasting = unserved().filter(({ of }) => before.has(of));
+        assert.ok(lasting.length <= lacks, `${lasting.length} kept of ${lacks}`);
         for (const uuid of Array.from({ length: cards }, (_, at) => `a/${at}`)) {
-          const members = new Set(rooms.flatMap(({ of, heir }) => [of, heir ?? ""]));
+          const members = new Set(rooms().flatMap(({ of, heir }) => [of, heir ?? ""]));
           let used = 0;
-          for (const { nodes } of rooms) for (const node of nodes) used += node.cards[uuid] ?? 0;
+          for (const { nodes } of rooms()) for (const node of nodes) used += node.cards[uuid] ?? 0;
           for (const doc of world.replicas.values())
             if (!members.has(doc.id) && doc.state !== "failed" && doc.shards[0]?.gpuUuids.includes(uuid) === true)
               if (doc.model === "w" || doc.desired === "run") used += doc.shards[0].memoryMib;
@@ -323,17 +374,18 @@ test("whatever fails, changes or leads: on no card more is kept and held than it
           if (doc !== undefined) world.askRestart(doc.id, { stopFirst: move.stopFirst });
         } else if (move.kind === "rollout") world.askRollout("m", { maxSurge: 0, maxUnavailable: move.maxUnavailable });
         else if (move.kind === "leader") world.memory = new Map();
+        else if (move.kind === "crash") fleet.crash(fleet.ready("m")[move.at]?.id ?? "none");
         else for (let at = 0; at < move.count; at++) check();
       }
       check();
-      const rooms = world.models.get("m")?.keepsRoom ?? [];
-      if (rooms.length === 0) return;
+      const left = unserved();
+      if (left.length === 0) return;
       const least = Math.min(
-        ...rooms.map(({ nodes }) => Math.min(...nodes.flatMap(({ cards: its }) => Object.values(its)))),
+        ...left.map(({ nodes }) => Math.min(...nodes.flatMap(({ cards: its }) => Object.values(its)))),
       );
       [gib, name] = [least / GIB, "good-last"];
       apply();
-      const wanted = Math.min(count, fleet.ready("m").length + rooms.length);
+      const wanted = Math.min(count, fleet.ready("m").length + left.length);
       for (let at = 0; at < 400 && fleet.ready("m").length < wanted; at++) check();
       assert.ok(fleet.ready("m").length >= wanted, `${fleet.ready("m").length} of ${wanted}: ${world.states().join()}`);
     }),

@@ -2,6 +2,7 @@ import type { Model } from "../../contract/catalog.ts";
 import type { KeptOnNode, KeptRoom, ModelDoc, ReplicaDoc } from "../../contract/fleet.ts";
 import { size } from "../placement/describe-exclusion.ts";
 import type { Holding } from "../placement/node-room.ts";
+import { readyForMs } from "./idle-stop.ts";
 import { measuredMib } from "./memory-truth.ts";
 import { type ByModel, runningOf, servingOf, wantedCount } from "./model-counts.ts";
 import { failedInRow } from "./model-failures.ts";
@@ -13,11 +14,12 @@ import type { PassDraft } from "./pass-draft.ts";
  * fail, and the second; were the room free between them, a version that is good would find it taken.
  *
  * Invariants:
- *   K1. A room is kept from the plan that stops the replica until one of its model serves in its stead, whatever fails between, and
- *       through changes of the definition and of the leader.
+ *   K1. A room is kept from the plan that stops the replica until one of its model serves in its stead and has done so for `stableMs`,
+ *       whatever fails between, and through changes of the definition and of the leader. From when it is ready it is no more than the
+ *       room of that one: what crashes with its first requests leaves its room to its model.
  *   K2. For other models it is held; for its own it is there for one replica at a time. On each card it is what the stopped one had or
  *       its replacements need, whichever is most, and what these still hold is not held twice.
- *   K3. A model keeps no more rooms than it lacks ready replicas. So it keeps none once it is scaled to what serves, nor one that is
+ *   K3. Of rooms that nobody serves in a model keeps no more than it lacks ready replicas. So it keeps none once it is scaled to what serves, nor one that is
  *       parked or has left the catalog.
  *   K4. A room is taken by a strictly higher priority only after `minRunMs`, as a replica that serves is; and a model that fits nowhere
  *       even with what it keeps gives it up after that time.
@@ -41,7 +43,8 @@ export function keepRoom(draft: PassDraft, old: ReplicaDoc, heir: ReplicaDoc): v
   const nodes = overlap(had, needed) ? mostOf(had, needed) : needed;
   const room = { of: old.id, heir: heir.id, nodes };
   const doc = draft.model(old.model);
-  draft.writeModel({ ...doc, keepsRoom: [...roomsOf(doc).filter(({ of }) => of !== old.id), room] });
+  const others = roomsOf(doc).filter((other) => other.of !== old.id && other.heir !== old.id);
+  draft.writeModel({ ...doc, keepsRoom: [...others, room] });
 }
 
 /** The replica is to serve in the stead of one whose room is kept, if there is one that nobody is to fill. */
@@ -62,42 +65,50 @@ export function takeUpRoom(draft: PassDraft, replica: ReplicaDoc): void {
 }
 
 /** Brings what is kept up to what serves, what is wanted, and the nodes that there are. */
-export function followKeptRooms(draft: PassDraft, models: ByModel): void {
+export function followKeptRooms(draft: PassDraft, models: ByModel, observed: Observed): void {
   for (const doc of [...draft.models()]) {
     if (roomsOf(doc).length === 0) continue;
     const model = draft.snapshot.catalog.models.get(doc.name);
     if (model === undefined) giveUp(draft, doc, roomsOf(doc), "it is no longer in the catalog");
     else if (doc.parked !== null) giveUp(draft, doc, roomsOf(doc), "it is parked");
-    else followRooms(draft, model, doc, models.get(doc.name) ?? []);
+    else followRooms(draft, model, doc, models.get(doc.name) ?? [], observed);
   }
 }
 
-function followRooms(draft: PassDraft, model: Model, doc: ModelDoc, replicas: readonly ReplicaDoc[]): void {
+function followRooms(
+  draft: PassDraft,
+  model: Model,
+  doc: ModelDoc,
+  replicas: readonly ReplicaDoc[],
+  observed: Observed,
+): void {
   const serving = servingOf(runningOf(replicas));
   const ready = new Set(serving.filter(({ state }) => state === "ready").map(({ id }) => id));
   const lacks = Math.max(0, wantedCount(model, doc, serving.length) - ready.size);
-  const rooms: KeptRoom[] = [];
+  const [served, unserved]: [KeptRoom[], KeptRoom[]] = [[], []];
   for (const room of roomsOf(doc)) {
     const heir = room.heir === null ? undefined : draft.replica(room.heir);
-    if (heir !== undefined && ready.has(heir.id)) continue;
+    if (heir !== undefined && ready.has(heir.id)) {
+      const isProven = readyForMs(heir, observed) >= draft.snapshot.settings.stableMs;
+      if (!isProven) served.push({ ...room, nodes: holdOf(draft, heir) });
+      continue;
+    }
     const nodes = room.nodes.filter(({ nodeId }) => draft.snapshot.docs.nodes.has(nodeId));
-    if (nodes.length === 0) continue;
     const isComing = heir !== undefined && heir.desired === "run" && !isGone(heir);
-    rooms.push({ ...room, nodes, heir: isComing ? room.heir : null });
+    if (nodes.length > 0) unserved.push({ ...room, nodes, heir: isComing ? room.heir : null });
   }
   // Those that somebody is about to fill are kept first.
-  const kept = new Set(rooms.toSorted((a, b) => Number(a.heir === null) - Number(b.heir === null)).slice(0, lacks));
-  const next = withRooms(
-    doc,
-    rooms.filter((room) => kept.has(room)),
-  );
-  for (const room of kept) {
+  const kept = new Set(unserved.toSorted((a, b) => Number(a.heir === null) - Number(b.heir === null)).slice(0, lacks));
+  for (const room of unserved) {
+    if (!kept.has(room)) {
+      tellGivenUp(draft, doc, room, "as many of it serve as are wanted");
+      continue;
+    }
     draft.since(keptSince(doc.name, room));
     const before = roomsOf(doc).find(({ of }) => of === room.of);
     if (room.heir === null && before?.heir !== null) tellKept(draft, doc, room, before?.heir ?? "");
   }
-  for (const room of rooms) if (!kept.has(room)) tellGivenUp(draft, doc, room, "as many of it serve as are wanted");
-  draft.writeModel(next);
+  draft.writeModel(withRooms(doc, [...served, ...unserved.filter((room) => kept.has(room))]));
 }
 
 /** It was to be placed and fits nowhere, even with what it keeps: nobody is served by room that its model can't use. */
@@ -109,6 +120,13 @@ export function giveUpUnusable(draft: PassDraft, { name }: Model): void {
   const dueAt = draft.since(`kept in vain ${name}`).at + minRunMs;
   if (draft.now.mono < dueAt) draft.wake(dueAt);
   else giveUp(draft, doc, unused, `it has fitted nowhere for ${minRunMs / 1_000} s, even with that room`);
+}
+
+/** The replica goes for another model: nothing of it is kept. */
+export function giveUpRoomOf(draft: PassDraft, { id, model }: ReplicaDoc): void {
+  const doc = draft.model(model);
+  const rooms = roomsOf(doc).filter(({ heir }) => heir !== id);
+  if (rooms.length < roomsOf(doc).length) draft.writeModel(withRooms(doc, rooms));
 }
 
 export function giveUp(draft: PassDraft, doc: ModelDoc, rooms: readonly KeptRoom[], why: string): void {

@@ -4,7 +4,7 @@ import { fitOn } from "../placement/node-fit.ts";
 import { type Holding, nodeRoom, type NodeRoom } from "../placement/node-room.ts";
 import { placeReplica, shardNeed } from "../placement/place-replica.ts";
 import { isIdleReplica, noteIdle, readyForMs } from "./idle-stop.ts";
-import { giveUp, roomId, takeUpRoom, unfilledRooms } from "./kept-rooms.ts";
+import { giveUp, giveUpRoomOf, roomId, takeUpRoom, unfilledRooms } from "./kept-rooms.ts";
 import type { Observed } from "./observe.ts";
 import { aboutReplica, type PassDraft } from "./pass-draft.ts";
 import { addReplica, type PassRoom, wishFor } from "./placing.ts";
@@ -74,6 +74,7 @@ export class RoomMaker {
       return;
     }
     const doc = draft.replica(id)!;
+    giveUpRoomOf(draft, doc);
     const why = isIdle
       ? `idle; its room goes to ${heir.id} of ${model.name}`
       : `displaced by ${heir.id} of ${model.name} (${priorities})`;

@@ -54,7 +54,7 @@ export function planPass(snapshot: PassSnapshot, before: PassMemory, now: PassTi
   followRestarts(draft);
   const models = byModel(draft.replicas());
   noteModels(draft, models, observed);
-  followKeptRooms(draft, models);
+  followKeptRooms(draft, models, observed);
   dropEnded(draft, models);
   const room = new PassRoom(draft, observed);
   const mayPlace = !snapshot.fleet.settling && !draft.isHeld;
