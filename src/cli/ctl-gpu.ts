@@ -24,7 +24,7 @@ const list: Command = {
 const clear: Command = {
   words: ["ctl", "gpu", "clear"],
   summary: "take a GPU's fault for mended",
-  help: `usage: yardmaster ctl gpu clear GPU [options]\n\nTakes the GPU for good: what its gauges show now is old, and only what comes after is a fault again. A GPU that\nis gone, or of which nothing is told any more, is no longer waited for. GPU is a UUID or HOST/INDEX, as \`ctl gpu list\` shows it. Say it to each gateway.\n\n${CTL_OPTIONS_HELP}`,
+  help: `usage: yardmaster ctl gpu clear GPU [options]\n\nTakes the GPU for good: what its gauges show now is old, and only what comes after is a fault again. A GPU that\nis gone, or of which nothing is told any more, is no longer waited for. GPU is a UUID or HOST/INDEX, as\n\`ctl gpu list\` shows it. Say it to each gateway.\n\n${CTL_OPTIONS_HELP}`,
   async run(args, io) {
     const { values, positionals } = readArgs(args, CTL_OPTIONS, { names: ["GPU"] });
     const client = await openCtlClient(values, io);
@@ -42,13 +42,12 @@ const seconds = (ms: number | null): string => (ms === null ? "-" : `${Math.roun
 
 /** The gauge's codes, and behind each that was counted how often. */
 function xidsOf({ xids, xid_counts }: GpuHealthView["gpus"][number]): string {
-  if (xids === null && xid_counts === null) return "-";
   const codes = new Set([...(xids ?? []).map(String), ...Object.keys(xid_counts ?? {})]);
   const texts = [...codes].map((code) => {
     const times = xid_counts?.[code];
     return times === undefined ? code : `${code}x${times}`;
   });
-  return texts.join(",");
+  return orDash(texts.join(","));
 }
 
 function format({ sources, gpus, upstreams }: GpuHealthView, shape: Pick<TableShape, "width">): string {

@@ -226,7 +226,7 @@ test("`ctl gpu list` shows each card with what is wrong and what lies on it, and
   };
   const { code, out } = await ctl("list");
   assert.equal(code, 0);
-  assert.match(out, /^GPU-gpu-host-0 +gpu-host\/0 +faulted +rowRemap: .* 50 % .* 60 °C .*u 127\.0\.0\.1:\d+$/m);
+  assert.match(out, /^GPU-gpu-host-0 +gpu-host\/0 +faulted +rowRemap: .* 50 % .* 60 °C +- .*u 127\.0\.0\.1:\d+$/m);
   assert.match(out, /^http:\S+\/metrics +up +-/m);
   assert.match(out, /^u +- +127\.0\.0\.1:\d+ +-$/m);
   assert.equal((JSON.parse((await ctl("list", "--json")).out) as { gpus: unknown[] }).gpus.length, 2);
