@@ -131,6 +131,22 @@ test("a card that one of two sources no longer tells of is not gone while the ot
   assert.deepEqual(verdicts(book, 90), ["GPU-0 faulted", "GPU-1 good"]);
 });
 
+test("an address behind which the exporters of two hosts answer in turn loses no card, and a lost one is seen all the same [80.A13 30.U1]", () => {
+  const book = new GpuBook();
+  const of = (host: string, ...indices: number[]) =>
+    indices.map((index) => card(index, { uuid: `GPU-${host}${index}` }));
+  const turns = [of("a", 0, 1, 2), of("b", 0, 1, 2), of("b", 0, 1, 2), of("b", 0, 1, 2), of("a", 0, 1, 2)];
+  let seconds = 0;
+  for (const turn of [...turns, ...turns]) book.look("s", page(...turn), at((seconds += 15)), POLICY);
+  assert.equal(book.source("s")?.state, "partial");
+  assert.equal(verdicts(book, seconds).filter((verdict) => verdict.endsWith("faulted")).length, 0);
+  for (let again = 0; again < 2; again += 1) book.look("s", page(...of("b", 0, 2)), at((seconds += 15)), POLICY);
+  assert.deepEqual(
+    verdicts(book, seconds).filter((verdict) => verdict.endsWith("faulted")),
+    ["GPU-b1 faulted"],
+  );
+});
+
 test("a card in seven instances that falls off the bus is one card that is gone, not most of its host [30.U1]", () => {
   const book = new GpuBook();
   const split = Array.from({ length: 7 }, (_, at) => card(0, { instance: String(at + 1) }));

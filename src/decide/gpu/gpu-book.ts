@@ -48,7 +48,8 @@ const PARTIAL_PERCENT = 55;
  *
  * Invariants:
  *   B1. A card is known by its UUID, or by host and index where no UUID is told; never by an index alone.
- *   B2. A look that failed changes no card. Only a whole page can make a card missing, and only beside other cards of its host.
+ *   B2. A look that failed changes no card. Only a whole page can make a card missing, only beside other cards of its host, and only
+ *       beside one that it was told with before (its cohort): an address behind which several exporters answer in turn loses none.
  *   B3. Of two sources that tell of one card one is heard (`GpuCard.look` says which).
  *   B4. A row without a UUID is of the card that its source saw in that place last, and a card that has shown its UUID since is not
  *       waited for without it: an exporter that begins anew with other labels loses no card.
@@ -56,6 +57,7 @@ const PARTIAL_PERCENT = 55;
 export class GpuBook {
   readonly #cards = new Map<string, GpuCard>();
   readonly #names = new CardNames();
+  #cohorts = 0;
   readonly #sources = new Map<string, GpuSource>();
   /** When no room was found for a further card. */
   #fullAt: MonoMs = asMono(Number.NEGATIVE_INFINITY);
@@ -108,7 +110,8 @@ export class GpuBook {
     for (const { name, teller, toldAt } of this.#sources.values())
       if (teller === "agent" && toldAt !== undefined && now - toldAt > AGENT_LEFT_MS && name !== source)
         this.removeSource(name);
-    const { hidden, why } = this.#lookForMissing(source, look, present, now);
+    const cohort = this.#gather(source, look.samples);
+    const { hidden, why } = this.#lookForMissing(source, look, present, cohort, now);
     this.#sources.set(source, {
       name: source,
       state: hidden ? "partial" : "up",
@@ -119,14 +122,33 @@ export class GpuBook {
     });
   }
 
+  /** The cards of one page are one cohort from now on: that of most of them, or a new one. */
+  #gather(source: string, samples: readonly GpuSample[]): number {
+    const members = samples.flatMap((sample) => this.#cards.get(keyOf(sample)) ?? []);
+    const sizes = new Map<number, number>();
+    for (const card of members.flatMap(({ sample }) => this.#names.wholeOf(sample))) {
+      const cohort = card.cohortAt(source);
+      if (cohort !== null) sizes.set(cohort, (sizes.get(cohort) ?? 0) + 1);
+    }
+    const [largest] = [...sizes].toSorted(([a, sizeA], [b, sizeB]) => sizeB - sizeA || a - b);
+    const cohort = largest?.[0] ?? (this.#cohorts += 1);
+    for (const card of members) card.join(source, cohort);
+    return cohort;
+  }
+
   /** Cards are counted host by host, and a split one as one: seven instances that are missing are one card. */
   #lookForMissing(
     source: string,
     { samples, whole, mentions, reading }: Look & { readonly kind: "page" },
     present: ReadonlySet<string>,
+    cohort: number,
     now: MonoMs,
   ): { readonly hidden: boolean; readonly why: string } {
-    const known = [...this.#cards].filter(([, card]) => card.source === source);
+    const heard = [...this.#cards].filter(([, card]) => card.source === source);
+    const known = heard.filter(([, card]) => card.cohortAt(source) === cohort);
+    const strangers = new Set(
+      heard.filter(([, card]) => card.cohortAt(source) !== cohort).map(([, { sample }]) => cardOf(sample)),
+    );
     const told = new Set(samples.map(cardOf));
     const hosts = new Map<string, { readonly all: Set<string>; readonly missing: Set<string> }>();
     // Cards on this page that another source is heard for stand beside the missing ones too.
@@ -159,10 +181,11 @@ export class GpuBook {
     }
     const sizes = [...hosts.values()];
     const sum = (sets: readonly Set<string>[]): number => sets.reduce((total, { size }) => total + size, 0);
-    const missing = sum(sizes.map((of) => of.missing));
+    const missing = sum(sizes.map((of) => of.missing)) + strangers.size;
+    const all = sum(sizes.map((of) => of.all)) + strangers.size;
     return {
-      hidden: [...hosts.keys()].some(isHidden),
-      why: missing === 0 ? "" : `${missing} of ${sum(sizes.map(({ all }) => all))} cards are missing`,
+      hidden: strangers.size > 0 || [...hosts.keys()].some(isHidden),
+      why: missing === 0 ? "" : `${missing} of ${all} cards are missing`,
     };
   }
 

@@ -105,6 +105,16 @@ export class GpuCard {
     else this.#judge("reported", signOfReport(sample), now, policy.clearAfterMs);
   }
 
+  /** With which cards the source tells of it. */
+  cohortAt(source: string): number | null {
+    return this.#pages.get(source)?.cohort ?? null;
+  }
+
+  join(source: string, cohort: number): void {
+    const page = this.#pages.get(source);
+    if (page !== undefined) page.cohort = cohort;
+  }
+
   /** A source tells of nothing any more. */
   forgetSource(source: string): void {
     this.#pages.delete(source);
@@ -251,6 +261,7 @@ export class GpuCard {
 
 /** What one source's pages tell of one card, one after the other. */
 class PageWatch {
+  cohort: number | null = null;
   #stampMs: number | null = null;
   #still: { readonly readings: string; readonly since: MonoMs } | null = null;
 

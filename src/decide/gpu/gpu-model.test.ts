@@ -49,15 +49,20 @@ const toldOf = (history: readonly Seen[], card: string): Told[] =>
     return row === undefined || Object.values(row).every((value) => value === null) ? [] : [{ ...row, at }];
   });
 
-/** Whole pages since the card was last told of, that told of most cards that were known then, and not of it. */
+/** Whole pages since the card was last told of, that told of most cards that it is told with, and not of it. */
 function missesOf(history: readonly Seen[], card: string): number {
   let misses = 0;
-  const known = new Set<string>();
-  for (const { rows, whole } of history) {
+  /** Which cards are told together: those of a page join the ones that most of them were told with before. */
+  const group = new Map<string, number>();
+  for (const [at, { rows, whole }] of history.entries()) {
     if (rows === null) continue;
-    for (const name of rows.keys()) known.add(name);
+    const groups = [...rows.keys()].flatMap((name) => group.get(name) ?? []);
+    const votes = (one: number): number => groups.filter((each) => each === one).length;
+    const [page = at] = groups.toSorted((a, b) => votes(b) - votes(a) || a - b);
+    for (const name of rows.keys()) group.set(name, page);
+    const known = [...group.keys()].filter((name) => group.get(name) === page);
     if (rows.has(card)) misses = 0;
-    else if (known.has(card) && whole && [...known].filter((name) => !rows.has(name)).length < known.size * 0.55)
+    else if (known.includes(card) && whole && known.filter((name) => !rows.has(name)).length < known.length * 0.55)
       misses += 1;
   }
   return misses;
