@@ -88,6 +88,31 @@ test("an engine that was only started anew is served from as soon as its health 
   });
 });
 
+test("a first call that takes minutes after an engine was started anew keeps the others waiting for seconds only, where its health page is well [10.R5 10.A2]", async () => {
+  const clock = new VirtualClock();
+  await using engine = await virtualSim(clock, 1);
+  await using proxy = await FaultProxy.start({ clock, target: { port: engine.port } });
+  const url = `http://127.0.0.1:${proxy.port}`;
+  await withVirtualWorld(clock, [upstreamOf("vllm", [url])], async ({ gateway, endpoint, answers }) => {
+    await passTimeUntil(clock, "healthy", async () => (await endpoint(url)).health === "healthy", 5_000);
+    await proxy.down();
+    for (let i = 0; i < 3; i += 1) await answers([startCall(gateway, { body: aTask() })]);
+    await proxy.up();
+    await passTimeUntil(clock, "half-open", async () => (await endpoint(url)).breaker === "halfOpen", 7_000);
+    const long = startCall(gateway, { body: aTask({ delayFirstMs: 100_000 }, { stream: false }) });
+    await passTimeUntil(clock, "the probe is there", () => engine.ledger().opened === 1, 2_000);
+    const from = clock.mono();
+    const others = Array.from({ length: 6 }, () => startCall(gateway, { body: aTask() }));
+    await passTime(clock, 1_000);
+    assert.equal(engine.ledger().opened, 1, "until it is known to be there, it is the only one");
+    assert.deepEqual(statuses(await answers(others)), many(6, 200));
+    assert.ok(clock.mono() - from <= 6_000, `${clock.mono() - from} ms`);
+    const { breaker, in_flight } = await endpoint(url);
+    assert.deepEqual([breaker, in_flight], ["closed", 1]);
+    assert.deepEqual(statuses(await answers([long])), [200]);
+  });
+});
+
 test("a probe whose client leaves, or whose own deadline is spent, says nothing: the next call is the probe at once [10.R5 80.I9]", async () => {
   const clock = new VirtualClock();
   await using engine = await virtualSim(clock, 1);

@@ -25,19 +25,19 @@ test("three failed connections in a row open it, two do not [10.R5]", () => {
 
 test("an engine that was started anew is probed as soon as its health page is well, once until it has closed, and not where it failed otherwise [10.R5]", () => {
   const breaker = feed(aBreaker(), times(3, "connectFailed"));
-  breaker.reached(at(300));
+  breaker.reached(at(300), 50);
   assert.equal(breaker.state(at(300)), "halfOpen");
   breaker.beginProbe(at(300));
   feed(breaker, ["connectFailed"], 310);
-  breaker.reached(at(400));
+  breaker.reached(at(400), 50);
   assert.equal(breaker.state(at(400)), "open", "a page that is well before an engine that is not");
   const later = 310 + 2 * OPEN_MS_MIN;
   assert.equal(breaker.state(at(later)), "halfOpen");
   feed(breaker, ["ok", ...times(3, "connectFailed")], later);
-  breaker.reached(at(later + 1));
+  breaker.reached(at(later + 1), 50);
   assert.equal(breaker.state(at(later + 1)), "halfOpen");
   const failing = feed(aBreaker(), times(10, "failed"));
-  failing.reached(at(1));
+  failing.reached(at(1), 50);
   assert.equal(failing.state(at(1)), "open");
 });
 
@@ -172,4 +172,25 @@ test("never two probes at once, and never open for longer than a minute, after a
     }),
     { numRuns: 300 },
   );
+});
+
+test("a probe that outlasts the time of a connection, before a page that is well, closes what failed connections opened, and nothing else [10.R5]", () => {
+  const breaker = feed(aBreaker(), times(3, "connectFailed"));
+  breaker.reached(at(300), 2_000);
+  breaker.beginProbe(at(300));
+  breaker.reached(at(2_300), 2_000);
+  assert.equal(breaker.state(at(2_300)), "halfOpen", "it may still be connecting");
+  assert.equal(breaker.mayTry(at(2_300)), false);
+  breaker.reached(at(2_301), 2_000);
+  assert.equal(breaker.state(at(2_301)), "closed");
+
+  const unprobed = feed(aBreaker(), times(3, "connectFailed"));
+  unprobed.reached(at(9_000), 2_000);
+  assert.equal(unprobed.state(at(9_000)), "halfOpen", "nobody was there to see");
+
+  const failing = feed(aBreaker(), times(10, "failed"));
+  assert.equal(failing.state(at(OPEN_MS_MIN + 10)), "halfOpen");
+  failing.beginProbe(at(OPEN_MS_MIN + 10));
+  failing.reached(at(OPEN_MS_MIN + 9_000), 2_000);
+  assert.equal(failing.state(at(OPEN_MS_MIN + 9_000)), "halfOpen", "a connection was never in doubt");
 });

@@ -105,9 +105,15 @@ export class Breaker {
   /**
    * Its health page says that it is well: who could not be connected to may be probed now, so that an engine that was only started anew is
    * not away for the rest of the time. Once until it has closed: a page that is well before an engine that is not must not undo B4.
+   *
+   * A probe that is there for longer than a connection takes has one, which is all that was in doubt: its answer may take minutes, and
+   * the others need not wait for that.
    */
-  reached(now: MonoMs): void {
-    if (this.state(now) !== "open" || this.#cause !== "connect" || this.#wasReached) return;
+  reached(now: MonoMs, connectMs: number): void {
+    if (this.#cause !== "connect") return;
+    const isThere = this.#probeAt !== undefined && now - this.#probeAt > connectMs;
+    if (this.state(now) === "halfOpen" && isThere) return this.#close(now);
+    if (this.#state !== "open" || this.#wasReached) return;
     this.#wasReached = true;
     this.#state = "halfOpen";
     this.#changedAt = now;

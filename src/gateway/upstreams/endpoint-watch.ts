@@ -25,6 +25,7 @@ const METRICS_IDLE_MS = 5_000;
 const OTHERS_FRESH_MS = 500;
 const METRICS_TIMEOUT_MS = 2_000;
 const HEALTH_AWAY_MS = 1_000;
+const HEALTH_PROBED_MS = 2_000;
 const MODELS_MS = 60_000;
 const MODELS_RETRY_MS = 5_000;
 /** Probes that fail in a row before an idle endpoint counts as unhealthy: one lost packet is not a dead engine. */
@@ -244,8 +245,8 @@ export class EndpointWatch {
       return;
     }
     const busyAndMoving = endpoint.running.size > 0 && !endpoint.stalled;
-    this.#healthDue =
-      startedAt + (endpoint.health === "healthy" || endpoint.health === "unknown" ? health.everyMs : HEALTH_AWAY_MS);
+    const isAway = endpoint.health === "unhealthy" || endpoint.health === "loading";
+    this.#healthDue = startedAt + (isAway ? HEALTH_AWAY_MS : this.#unlessProbed(health.everyMs));
     const fetched = await this.#get(health.path, ANY_PAGE, health.timeoutMs);
     if (this.#stopped) return;
     if (fetched.kind === "failed") {
@@ -264,7 +265,10 @@ export class EndpointWatch {
     else if (read === "healthy") {
       this.#setHealth("healthy", "");
       const now = this.#deps.clock.mono();
-      endpoint.breaker.reached(now);
+      const before = endpoint.breaker.state(now);
+      endpoint.breaker.reached(now, endpoint.target.connectTimeoutMs);
+      if (before !== "closed" && endpoint.breaker.state(now) === "closed")
+        this.#upstream.onBreakerMoved(endpoint, "closed");
       this.#followBreaker(now);
     } else this.#setHealth(read, `health page says ${fetched.status}`);
   }
@@ -325,7 +329,14 @@ export class EndpointWatch {
     const state = this.#endpoint.breaker.state(now);
     if (state === this.#breaker) return;
     this.#breaker = state;
-    if (state === "halfOpen") this.#upstream.onBreakerMoved(this.#endpoint, state);
+    if (state !== "halfOpen") return;
+    this.#healthDue = Math.min(this.#healthDue, now + HEALTH_PROBED_MS);
+    this.#upstream.onBreakerMoved(this.#endpoint, state);
+  }
+
+  /** While one call is the probe the others wait, and the page may tell that they need not. */
+  #unlessProbed(everyMs: number): number {
+    return this.#breaker === "halfOpen" ? Math.min(everyMs, HEALTH_PROBED_MS) : everyMs;
   }
 
   // Stalls
