@@ -1,3 +1,5 @@
+import { bodyBlocks } from "./body-blocks.ts";
+
 /** Smaller pieces are left to the garbage collector, which copes with them; above, a second of full load would be 100 MB and more for it. */
 export const FREED_BYTES_MIN = 8 * 1024;
 
@@ -34,5 +36,6 @@ export const bodyBuffer = (length: number): Buffer =>
 
 /** Of bytes that nothing looks at any more, where they are worth it and lie alone. */
 export function freeMemory({ buffer, length }: Buffer): void {
+  if (bodyBlocks.giveBack(buffer)) return;
   if (length >= FREED_BYTES_MIN && length === buffer.byteLength && buffer instanceof ArrayBuffer) buffer.transfer(0);
 }

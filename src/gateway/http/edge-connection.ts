@@ -11,13 +11,14 @@ import {
 } from "./edge-port.ts";
 import { RequestReader, type RequestSink } from "./request-reader.ts";
 import { adoptSocket } from "./adopt-socket.ts";
+import { bodyBlocks } from "./body-blocks.ts";
 
 /** Of requests that wait behind a running answer. */
 const HELD_BYTES_MAX = 64 * 1024;
 /** From this length on a body whose length is known is read into memory of its own, in one piece. */
 const PLACED_BYTES_MIN = 16 * 1024;
-/** Of one read into it, so that a large upload does not keep the event loop. */
-const PLACED_READ_BYTES_MAX = 256 * 1024;
+/** A connection that has sent so much lets the others come first: the system would hand out megabytes of an upload in one go. */
+const TURN_BYTES_MAX = 256 * 1024;
 
 /** What all connections of a server have in common. */
 export interface EdgeOwner {
@@ -62,6 +63,8 @@ export class EdgeConnection implements ExchangeConnection, RequestSink {
   /** Memory for the rest of a body whose length is known. */
   #place: Buffer | null = null;
   #placed = 0;
+  /** Since the others last came first. */
+  #readBytes = 0;
 
   constructor(accepted: Socket, owner: EdgeOwner) {
     this.#owner = owner;
@@ -152,10 +155,10 @@ export class EdgeConnection implements ExchangeConnection, RequestSink {
     if (remaining === 0 || this.#over) return this.#owner.readInto;
     if (this.#place === null) {
       if (remaining < PLACED_BYTES_MIN || this.#current?.reader?.holdsAll !== true) return this.#owner.readInto;
-      this.#place = Buffer.allocUnsafeSlow(remaining);
+      this.#place = bodyBlocks.take(remaining);
       this.#placed = 0;
     }
-    return this.#place.subarray(this.#placed, this.#placed + PLACED_READ_BYTES_MAX);
+    return this.#place.subarray(this.#placed, this.#placed + TURN_BYTES_MAX);
   }
 
   #onRead(length: number): boolean {
@@ -176,8 +179,21 @@ export class EdgeConnection implements ExchangeConnection, RequestSink {
       this.#feed(this.#owner.readInto, length, false);
       this.#advance();
     }
-    return !this.socket.destroyed;
+    return !this.socket.destroyed && this.#mayReadOn(length);
   }
+
+  /** False: reading goes on in the next turn of the event loop. */
+  #mayReadOn(length: number): boolean {
+    this.#readBytes += length;
+    if (this.#readBytes < TURN_BYTES_MAX) return true;
+    this.#readBytes = 0;
+    setImmediate(this.#readOn);
+    return false;
+  }
+
+  readonly #readOn = (): void => {
+    if (!this.socket.destroyed && !this.socket.isPaused()) this.socket.resume();
+  };
 
   #discard(length: number): void {
     this.#discarded += length;

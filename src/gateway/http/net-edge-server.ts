@@ -1,6 +1,7 @@
 import { createServer, type AddressInfo, type Server } from "node:net";
 import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import { httpDate, type Clock, type Timer } from "../../kernel/clock.ts";
+import { bodyBlocks } from "./body-blocks.ts";
 import type { AnswerLines } from "./edge-exchange.ts";
 import { EdgeConnection, type EdgeOwner } from "./edge-connection.ts";
 import type { EdgeHandlers, EdgeServer } from "./edge-port.ts";
@@ -102,6 +103,7 @@ export class NetEdgeServer implements EdgeServer, EdgeOwner, AnswerLines {
     if (this.#connections.length > 0) return;
     this.#timer?.cancel(); // An idle gateway does not wake up.
     this.#timer = undefined;
+    bodyBlocks.clear();
     this.#whenEmpty?.();
   }
 
@@ -109,6 +111,7 @@ export class NetEdgeServer implements EdgeServer, EdgeOwner, AnswerLines {
     this.#timer = undefined;
     const now = this.clock.mono();
     for (const connection of [...this.#connections]) connection.check(now);
+    bodyBlocks.trim();
     if (this.#connections.length > 0) this.#timer = this.clock.after(CHECK_MS, this.#check);
   };
 }
