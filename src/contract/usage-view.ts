@@ -93,6 +93,10 @@ export const usageView = z.object({
   next_cursor: z.string().nullable(),
   /** Sums of the gateway that answers which its store does not have yet. */
   unwritten: counted,
+  /** Names the place that this was read from; gateways that share it tell the same. Absent: it was read from several. */
+  store: z.string().optional(),
+  /** Gateways that count by themselves and are not in it, since they did not answer. Absent: of one gateway. */
+  missing: z.array(z.string()).optional(),
 });
 export type UsageView = z.output<typeof usageView>;
 
@@ -105,6 +109,9 @@ const FIGURES = [
   "tokens_unknown",
   "gpu_seconds",
 ] as const satisfies readonly (keyof UsageSums)[];
+
+export const usageCsv = (group: readonly UsageGroup[], { rows, total }: Pick<UsageView, "rows" | "total">): string =>
+  usageCsvHead(group, total) + rows.map((row) => usageCsvLine(group, row, total)).join("");
 
 /** Names of columns; one for each currency of the whole answer, so that pages fit together. */
 export const usageCsvHead = (group: readonly UsageGroup[], total: UsageSums): string =>

@@ -42,7 +42,8 @@ export class FakeGateway implements AsyncDisposable {
   constructor(
     url: string,
     credential: string | null,
-    options: { readonly name?: string; readonly have?: FeedMark } = {},
+    /** `board`: it says that it can be asked, and answers nothing. */
+    options: { readonly name?: string; readonly have?: FeedMark; readonly board?: true } = {},
   ) {
     const headers = credential === null ? {} : { authorization: `Bearer ${credential}` };
     this.#socket = new WebSocket(`${url.replace(/^http/, "ws")}${FEED_PATH}`, {
@@ -51,8 +52,8 @@ export class FakeGateway implements AsyncDisposable {
       perMessageDeflate: false,
     });
     this.#socket.on("open", () => {
-      const { name = "gw-test", have = null } = options;
-      this.say({ type: "hello", gatewayId: this.id, name, version: "test", have });
+      const { name = "gw-test", have = null, ...more } = options;
+      this.say({ type: "hello", gatewayId: this.id, name, version: "test", have, ...more });
       void this.#report();
     });
     this.#socket.on("unexpected-response", (request, response) => {

@@ -80,7 +80,7 @@ const cost = ({ cost: sums }: UsageSums): string =>
     .join(", ") || UNKNOWN;
 
 function UsageTable({ body }: { readonly body: UsageView }): JSX.Element {
-  const { group, rows, total } = body;
+  const { group, rows, total, missing = [] } = body;
   if (rows.length === 0)
     return (
       <Empty title="Nothing was used in these days">
@@ -95,6 +95,12 @@ function UsageTable({ body }: { readonly body: UsageView }): JSX.Element {
   ];
   return (
     <>
+      {missing.length > 0 && (
+        <p class="notice" role="status">
+          These sums lack {plural(missing.length, "gateway")} that did not answer:{" "}
+          <Text text={missing.join(", ")} max={200} />
+        </p>
+      )}
       <UsageRows group={group} rows={rows} total={total} figures={figures} />
       {total.tokens_unknown > 0 && (
         <p class="quiet">Of {plural(total.tokens_unknown, "request")} no engine has said how many tokens were used.</p>

@@ -14,7 +14,13 @@ export type Answer =
       readonly headers?: Readonly<Record<string, string>>;
     }
   /** Plain text, unless it says otherwise. */
-  | { readonly kind: "text"; readonly status: number; readonly text: string; readonly type?: string };
+  | {
+      readonly kind: "text";
+      readonly status: number;
+      readonly text: string;
+      readonly type?: string;
+      readonly headers?: Readonly<Record<string, string>>;
+    };
 
 export const json = (body: unknown, status = 200, headers: Readonly<Record<string, string>> = {}): Answer => ({
   kind: "json",
@@ -48,7 +54,7 @@ export function send(res: ServerResponse, requestId: string, answer: Answer): vo
     "content-type": answer.kind === "json" ? "application/json" : (answer.type ?? "text/plain; charset=utf-8"),
     ...COMMON,
     "x-request-id": requestId,
-    ...(answer.kind === "json" ? answer.headers : {}),
+    ...answer.headers,
     "content-length": Buffer.byteLength(text),
   });
   res.end(text);

@@ -16,6 +16,7 @@ import type { ApiRequest } from "./api-server.ts";
 import { read } from "./catalog-answers.ts";
 import { readBody, readJson } from "./read-body.ts";
 import type { RelayHandler } from "./routes.ts";
+import { UsageAnswers } from "./usage-answers.ts";
 
 export interface RelayPorts {
   readonly clock: Clock;
@@ -37,10 +38,16 @@ const page = z.object({ data: z.array(jobView), next_cursor: z.string().nullable
  */
 export class RelayAnswers {
   readonly #ports: RelayPorts;
+  readonly #usage: UsageAnswers;
   #tries = 0;
 
   constructor(ports: RelayPorts) {
     this.#ports = ports;
+    this.#usage = new UsageAnswers({
+      clock: ports.clock,
+      peers: () => this.#peers(),
+      ask: (peer, asker, target) => this.#whole(peer, asker, { method: "GET", target }),
+    });
   }
 
   async queues(): Promise<Answer> {
@@ -97,6 +104,12 @@ export class RelayAnswers {
     return passOn([first, ...others].find(({ status }) => status >= 400) ?? first);
   }
 
+  async usage(request: ApiRequest): Promise<Answer> {
+    const found = await this.#usage.answer(request, request.query);
+    if ("answer" in found) return found.answer;
+    return this.first(request, `/usage?${request.query.toString()}`, [found.from]);
+  }
+
   /** One request of a person, and how long each part of it took. */
   async try(request: ApiRequest): Promise<Answer> {
     const asked = read(tryBody, await readJson(request.req, this.#ports.clock, BODY_LIMITS));
@@ -148,7 +161,7 @@ export class RelayAnswers {
 
 /** The gateway's route for each of ours. */
 export async function relay(answers: RelayAnswers, request: ApiRequest, handler: RelayHandler): Promise<Answer> {
-  const { rest, query } = request;
+  const { rest } = request;
   const id = encodeURIComponent(rest);
   switch (handler) {
     case "queues":
@@ -172,7 +185,7 @@ export async function relay(answers: RelayAnswers, request: ApiRequest, handler:
     case "overflowResume":
       return answers.first(request, `/admin/overflow/tiers/${id}/resume`);
     case "usage":
-      return answers.first(request, `/usage?${query.toString()}`);
+      return answers.usage(request);
     case "try":
       return answers.try(request);
     default:

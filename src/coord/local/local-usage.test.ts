@@ -24,6 +24,7 @@ const newPath = (): string => join(folder, `${(files += 1)}.db`);
 function direct(tables: UsageTables): UsageStore {
   return {
     kind: "local",
+    id: () => Promise.resolve("tables"),
     add: (gateway, flush) => {
       tables.add(gateway, flush, systemClock.wall());
       return Promise.resolve({ kind: "done" });

@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import type { UsageFlush } from "../../decide/usage/usage-book.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
@@ -6,11 +7,13 @@ import { ThreadCalls } from "../../kernel/thread-calls.ts";
 import type { UsageAsk, UsagePiece, UsagePlaceRead, UsageStore, UsageWritten } from "../usage/usage-store.ts";
 import type { UsageRequest } from "./usage-worker.ts";
 
+const ID_BYTES = 9;
 const ANSWER_MS_MAX = 5_000;
 
 /** What was used, in a file of its own, in a thread of its own, which the first request starts; this process's alone. */
 export class LocalUsage implements UsageStore {
   readonly kind = "local";
+  readonly #id = randomBytes(ID_BYTES).toString("base64url");
   readonly #clock: Clock;
   readonly #thread: ThreadCalls<UsageRequest>;
 
@@ -23,6 +26,10 @@ export class LocalUsage implements UsageStore {
       fault: (why) => new Error(why),
       closed: "the record of usage is closed",
     });
+  }
+
+  id(): Promise<string> {
+    return Promise.resolve(this.#id);
   }
 
   async add(gateway: string, flush: UsageFlush): Promise<UsageWritten> {

@@ -43,6 +43,15 @@ test("every key of usage ends with its day's time, and all lie on one node of a 
   assert.ok((await admin.pttl("{t:usage}:told:a")) > 30 * 86_400_000);
 });
 
+test("the place has one name for all gateways that count there, and an emptied one is another place [60.K4]", async () => {
+  await admin.flushall();
+  const [one, two] = [new RedisUsage(link, KEEP_DAYS), new RedisUsage(link, KEEP_DAYS)];
+  const ids = await Promise.all([one.id(), two.id(), one.id()]);
+  assert.deepEqual(new Set(ids).size, 1);
+  await admin.flushall();
+  assert.notEqual(await two.id(), ids[0]);
+});
+
 test("fields that nobody of us wrote are passed over", async () => {
   await admin.flushall();
   const store = new RedisUsage(link, KEEP_DAYS);

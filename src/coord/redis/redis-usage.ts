@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { OTHERS, type UsageFlush, type UsageRow } from "../../decide/usage/usage-book.ts";
 import { dayEnds } from "../../decide/limits/windows.ts";
 import {
@@ -17,6 +18,7 @@ import { answerOf } from "./step-answer.ts";
 
 const ADD = loadScript(new URL("./add-usage.lua", import.meta.url));
 
+const ID_BYTES = 9;
 const DAY_MS = 86_400_000;
 /** Nobody's request waits for it. */
 const PATIENT_MS = 1_000;
@@ -36,6 +38,13 @@ export class RedisUsage implements UsageStore {
     this.#tag = `{${link.settings.keyPrefix}:usage}`;
     this.#keepMs = keepDays * DAY_MS;
     this.#bounds = bounds;
+  }
+
+  async id(): Promise<string> {
+    const key = `${this.#tag}:id`;
+    // Another gateway may be first.
+    await this.#command("SET", [key, randomBytes(ID_BYTES).toString("base64url"), "NX"]);
+    return String(await this.#command("GET", [key]));
   }
 
   async add(gateway: string, { seq, rows }: UsageFlush): Promise<UsageWritten> {

@@ -28,6 +28,7 @@ after(() => rm(folder, { recursive: true, force: true }));
 /** While it stands still nobody is answered; what came meanwhile is done when it goes on, in any order, though its askers gave up. */
 class ShakyStore implements UsageStore {
   readonly kind = "redis";
+  readonly id = (): Promise<string> => Promise.resolve("shaky");
   readonly #clock: VirtualClock;
   readonly #random: ReturnType<typeof seededRandom>;
   readonly tables: UsageTables;
@@ -98,6 +99,7 @@ class World {
     const { store } = this;
     return {
       kind: store.kind,
+      id: store.id,
       add: (name, flush) => (this.#dead.has(gateway) ? new Promise(() => {}) : store.add(name, flush)),
       read: store.read,
       close: store.close,

@@ -38,6 +38,8 @@ export const TOLD_KEPT_MS = 31 * 86_400_000;
 /** Where all that was used lies. */
 export interface UsageStore {
   readonly kind: "local" | "redis";
+  /** The same for gateways that count in the same place. Rejects where the store can't be used. */
+  id(): Promise<string>;
   /** Adds all rows, once for each number of a gateway. Settles within the store's own deadline; never rejects. */
   add(gateway: string, flush: UsageFlush): Promise<UsageWritten>;
   /** Some of what there is, in order of days and keys, behind `after`. Rejects where the store can't be used. */

@@ -58,8 +58,8 @@ export class UsageTotals {
   /** In order, those behind a place; `more`: where a next page begins. */
   page(after: UsagePlace | null, limit: number): { readonly rows: UsageRowView[]; readonly more: UsagePlace | null } {
     const behind = [...this.#groups.values()]
-      .filter(({ place }) => after === null || compare(place, after) > 0)
-      .toSorted((a, b) => compare(a.place, b.place));
+      .filter(({ place }) => after === null || compareUsage(place, after) > 0)
+      .toSorted((a, b) => compareUsage(a.place, b.place));
     const shown = behind.slice(0, limit);
     const rows = shown.map(({ place, counts }) => ({ ...this.#namesOf(place), ...sumsOf(counts) }));
     return { rows, more: behind.length > limit ? (shown.at(-1)?.place ?? null) : null };
@@ -105,7 +105,8 @@ function sumsOf(counts: UsageCounts): UsageSums {
   };
 }
 
-function compare(a: UsagePlace, b: UsagePlace): number {
+/** The order of an answer. */
+export function compareUsage(a: UsagePlace, b: UsagePlace): number {
   for (const index of USAGE_GROUPS.keys()) {
     const [x = "", y = ""] = [a[index], b[index]];
     if (x !== y) return x < y ? -1 : 1;

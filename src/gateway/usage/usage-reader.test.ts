@@ -11,6 +11,7 @@ const OPERATOR = { id: "op", role: "operator" } as const;
 function readerOf(read: UsageStore["read"]): UsageReader {
   const store: UsageStore = {
     kind: "local",
+    id: () => Promise.resolve("store"),
     add: () => Promise.resolve({ kind: "done" }),
     read,
     close: () => Promise.resolve(),

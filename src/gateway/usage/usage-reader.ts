@@ -1,11 +1,5 @@
 import type { RequestKey } from "../../access/request-key.ts";
-import {
-  formatDay,
-  USAGE_CURSOR_HEADER,
-  usageCsvHead,
-  usageCsvLine,
-  type UsageView,
-} from "../../contract/usage-view.ts";
+import { formatDay, USAGE_CURSOR_HEADER, usageCsv, type UsageView } from "../../contract/usage-view.ts";
 import type { UsageMeter } from "../../coord/usage/usage-meter.ts";
 import type { UsagePlaceRead, UsageStore } from "../../coord/usage/usage-store.ts";
 import { parseUsageQuery, renderCursor, type UsageQuery } from "../../decide/usage/parse-usage-query.ts";
@@ -57,6 +51,7 @@ export class UsageReader {
     const totals = new UsageTotals(group);
     await this.#addAll({ fromDay, toDay, keyId }, model, totals);
     const { rows, more } = totals.page(after, limit);
+    const store = await orUnavailable(() => this.#deps.store.id());
     return {
       from: formatDay(fromDay),
       to: formatDay(toDay),
@@ -65,6 +60,7 @@ export class UsageReader {
       total: totals.total,
       next_cursor: more === null ? null : renderCursor(more),
       unwritten: meter.unwritten,
+      store,
     };
   }
 
@@ -83,14 +79,18 @@ export class UsageReader {
     } while (after !== null);
   }
 
-  async #piece(...asked: Parameters<UsageStore["read"]>): ReturnType<UsageStore["read"]> {
-    try {
-      return await this.#deps.store.read(...asked);
-    } catch (error) {
-      throw new YardmasterError("USAGE_UNAVAILABLE", `what keys have used can't be read: ${messageOf(error)}`, {
-        cause: error,
-      });
-    }
+  #piece(...asked: Parameters<UsageStore["read"]>): ReturnType<UsageStore["read"]> {
+    return orUnavailable(() => this.#deps.store.read(...asked));
+  }
+}
+
+async function orUnavailable<T>(act: () => Promise<T>): Promise<T> {
+  try {
+    return await act();
+  } catch (error) {
+    throw new YardmasterError("USAGE_UNAVAILABLE", `what keys have used can't be read: ${messageOf(error)}`, {
+      cause: error,
+    });
   }
 }
 
@@ -102,11 +102,10 @@ const tooMuch = (): YardmasterError =>
 
 function render(view: UsageView, { format, group }: UsageQuery): UsageAnswer {
   if (format === "json") return { type: "application/json", text: `${JSON.stringify(view)}\n`, headers: [] };
-  const { rows, total, next_cursor } = view;
-  const lines = rows.map((row) => usageCsvLine(group, row, total));
+  const { next_cursor } = view;
   return {
     type: "text/csv; charset=utf-8",
-    text: usageCsvHead(group, total) + lines.join(""),
+    text: usageCsv(group, view),
     headers: [
       "content-disposition",
       'attachment; filename="usage.csv"',
