@@ -1,4 +1,5 @@
 import { hash } from "node:crypto";
+import { constants } from "node:fs";
 import { open } from "node:fs/promises";
 import type { z } from "zod";
 import type { Env } from "../contract/resolve-config.ts";
@@ -132,6 +133,9 @@ function inOrder(problems: readonly ConfigProblem[]): ConfigProblem[] {
     : [...sorted, toProblem(first.file, [], first, "", `${more} more mistakes from here on are not listed`, undefined)];
 }
 
+/** To open a pipe waits for its writer, and whoever waits for the file waits with it: a reload, and all reloads behind it. */
+const READ_WITHOUT_WAITING = constants.O_RDONLY | constants.O_NONBLOCK;
+
 /** The whole file as text. One that can't be read is a mistake like another. `mode` is its permission bits. */
 export async function readTextFile(
   path: string,
@@ -140,7 +144,7 @@ export async function readTextFile(
   let bytes: Buffer;
   let mode: number;
   try {
-    await using file = await open(path, "r");
+    await using file = await open(path, READ_WITHOUT_WAITING);
     const info = await file.stat();
     if (!info.isFile()) return refuseFile(path, "is not a file");
     if (info.size > bytesMax) return refuseFile(path, `the file is larger than ${bytesMax} bytes`);
