@@ -204,6 +204,45 @@ for (const client of CLIENTS) {
     assert.equal((await heard(reader)).text, events.join(""));
   });
 
+  test(`what is no JSON goes on as it comes, and an answer of it without a byte is none, with ${client} [10.X1 10.R4b]`, async () => {
+    const gateway = gatewayOf(client);
+    const kinds = [
+      ["/v1/audio/speech", "audio/mpeg", false],
+      ["/v1/audio/speech", "audio/pcm", true],
+      ["/v1/audio/transcriptions", "text/plain; charset=utf-8", false],
+      ["/v1/embeddings", "application/octet-stream", false],
+      ["/v1/generate", "application/x-ndjson", false],
+    ] as const;
+    for (const [path, type, untilClosed] of kinds) {
+      let pieces: readonly string[] = [];
+      let step = (): void => {};
+      answer = ({ socket }) => {
+        const head = `HTTP/1.1 200 OK\r\nContent-Type: ${type}\r\n`;
+        socket.write(`${head}${untilClosed ? "Connection: close" : "Transfer-Encoding: chunked"}\r\n\r\n`);
+        let sent = 0;
+        step = () => {
+          const piece = pieces[sent++];
+          if (piece !== undefined) socket.write(untilClosed ? piece : aChunk(piece));
+          else if (untilClosed) socket.end();
+          else socket.write(LAST_CHUNK);
+        };
+        step();
+      };
+      pieces = ['{"piece":"one"}\n', '{"piece":"two"}\n', '{"piece":"three"}\n'];
+      const body = { model: "m", input: "x" };
+      using reader = await RawClient.connect(gateway.port);
+      await reader.write(requestBytes(gateway, { path, body }));
+      for (const piece of pieces) {
+        await reader.readUntil((received) => received.includes(piece));
+        step(); // The engine writes the next piece only now.
+      }
+      const got = await heard(reader);
+      assert.deepEqual([got.status, got.text, got.whole], [200, pieces.join(""), true], type);
+      pieces = [];
+      assert.equal((await ask(gateway, { path, body })).status, 502, type);
+    }
+  });
+
   test(`an event stream is marked so that nothing before the gateway holds it back, with ${client} [10.X1]`, async () => {
     answer = ({ socket }) => writeInTurns(socket, framed(Buffer.from(STREAM), "chunked", []));
     const got = await ask(gatewayOf(client), { headers: ["Accept-Encoding: gzip"] });

@@ -60,6 +60,7 @@ before(async () => {
             timeouts: { first_byte_s: 30, idle_s: 30, total_s: 0.5 },
             endpoints,
           },
+          { id: "pass", kind: "http", health: "passive", slots: 1, timeouts: { idle_s: 0.4 }, endpoints },
           {
             ...common,
             id: "two",
@@ -209,6 +210,33 @@ for (const client of CLIENTS) {
       answer = ({ socket }) => void socket.end(bytes);
       assertBroken(await ask(gateway), "openai", [text], "UPSTREAM_ERROR");
       assert.deepEqual(await lastAudit(gateway), { outcome: "upstream_truncated", errorCode: "UPSTREAM_ERROR" });
+    }
+  });
+
+  test(`a stream that passes without being looked into tells of its break too, and what is no stream is only cut, with ${client} [10.X5]`, async () => {
+    const gateway = gatewayOf(client);
+    const path = "/upstreams/pass/progress";
+    const text = 'event: step\ndata: {"at":1}\n\nevent: step\ndata: {"at"';
+    const half = `${(text.length + 9).toString(16)}\r\n${text}`;
+    for (const sent of [aChunk(text).toString(), half]) {
+      for (const how of ["end", "reset", "silence"] as const) {
+        answer = ({ socket }) =>
+          writeInTurns(socket, [SSE_HEAD, sent], () => {
+            if (how === "end") soon(() => socket.end());
+            else if (how === "reset") soon(() => socket.resetAndDestroy());
+          });
+        const code = how === "silence" ? "UPSTREAM_TIMEOUT" : "UPSTREAM_ERROR";
+        assertBroken(await ask(gateway, { path }), "openai", [text], code);
+      }
+    }
+    for (const head of [
+      "Content-Type: text/event-stream\r\nContent-Length: 900",
+      "Content-Type: video/mp4\r\nContent-Length: 900",
+    ]) {
+      answer = ({ socket }) =>
+        writeInTurns(socket, [`HTTP/1.1 200 OK\r\n${head}\r\n\r\n${text}`], () => soon(() => socket.resetAndDestroy()));
+      const cut = await ask(gateway, { path });
+      assert.deepEqual([cut.whole, cut.text], [false, text], head);
     }
   });
 

@@ -5,6 +5,9 @@ import { isReadAsJson, mayAnswerWith, type AnswerKind } from "./answer-type.ts";
 const rows: readonly (readonly [type: string, may: readonly AnswerKind[], read: readonly AnswerKind[]])[] = [
   ["application/json; charset=utf-8", ["json", "vectors", "any"], ["json", "vectors", "any"]],
   ["application/problem+json", ["json", "vectors", "any"], ["json", "vectors", "any"]],
+  ["application/x-ndjson", ["json", "vectors", "any"], []],
+  ["application/jsonl; charset=utf-8", ["json", "vectors", "any"], []],
+  ["application/json-seq", ["json", "vectors", "any"], []],
   ["", ["json", "vectors", "any"], ["json", "vectors"]],
   ["application/octet-stream", ["vectors", "any"], []],
   ["text/plain", ["any"], []],

@@ -7,6 +7,9 @@ export function mayAnswerWith(kind: AnswerKind, contentType: string): boolean {
   return kind === "vectors" && contentType.startsWith("application/octet-stream");
 }
 
-/** Whether a body is read as JSON: by its label, or without one by what the route answers with. */
+/** Many documents one behind the other, each of use when it has come. */
+const JSON_SERIES = /ndjson|jsonl|json-?lines|json-seq|stream\+json|json-?stream/;
+
+/** Whether a body is read as one document of JSON: by its label, or without one by what the route answers with. */
 export const isReadAsJson = (kind: AnswerKind, contentType: string): boolean =>
-  contentType.includes("json") || (contentType === "" && kind !== "any");
+  contentType === "" ? kind !== "any" : contentType.includes("json") && !JSON_SERIES.test(contentType);

@@ -32,7 +32,17 @@ const CR = 0x0d;
 const SHORT_BYTES = 16;
 const NOTHING_HELD = Buffer.alloc(0);
 
-export interface StreamVerdict {
+/** Where a stream stands when it is broken off. */
+export interface StreamPlace {
+  readonly atBoundary: boolean;
+  /** Of the last whole event that has one. */
+  readonly lastSequenceNumber: number | undefined;
+}
+
+/** Of a stream that nobody looks into: it may be inside an event. */
+export const UNWATCHED_PLACE: StreamPlace = { atBoundary: false, lastSequenceNumber: undefined };
+
+export interface StreamVerdict extends StreamPlace {
   /** A finish reason was seen, or the format's own end event. */
   readonly finishSeen: boolean;
   /** The last finish or stop reason; `undefined` when the end event names none. */
@@ -44,13 +54,10 @@ export interface StreamVerdict {
   readonly errorStatus: number | undefined;
   readonly doneSeen: boolean;
   readonly overflow: boolean;
-  readonly atBoundary: boolean;
   /** The last usage that the stream told. */
   readonly usage: TokenUsage;
   /** Text, reasoning, a tool call or other output was seen. Assumed after 32 events. */
   readonly contentSeen: boolean;
-  /** Of the last whole event that has one. */
-  readonly lastSequenceNumber: number | undefined;
 }
 
 /** The answer is whole: [DONE] or a clean end alone are no proof, and an engine that gives up may name that as its reason. */

@@ -17,7 +17,8 @@ import type { Endpoint, RunningCall } from "../upstreams/endpoint.ts";
 import type { LeaveQueue, SlotSeeker } from "../upstreams/slot-seeker.ts";
 import type { Upstream } from "../upstreams/upstream.ts";
 import { AskedCall } from "./asked-call.ts";
-import { Attempt, type AttemptEnd, type AttemptFailure, type AttemptOwner } from "./attempt.ts";
+import { Attempt, type AttemptOwner } from "./attempt.ts";
+import type { AttemptEnd, AttemptFailure } from "./attempt-outcome.ts";
 import { CallClock } from "./call-clock.ts";
 import type { CallDeps } from "./call-deps.ts";
 import {
@@ -340,16 +341,15 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
     }
   }
 
-  #endFlow({ error, facts }: Extract<AttemptEnd, { kind: "flow" }>, trailers: readonly string[]): void {
+  #endFlow({ error, facts, place }: Extract<AttemptEnd, { kind: "flow" }>, trailers: readonly string[]): void {
     this.#usage = facts?.usage ?? null;
-    const cut = facts?.looksComplete === false ? "the engine's answer stops inside its JSON" : null;
-    const broken = error?.message ?? cut;
+    const broken = error?.message ?? (facts?.looksComplete === false ? "the answer stops inside its JSON" : null);
     if (broken === null) {
       this.writer.end(trailers);
       this.#tries.passed(this.endpoint, this.#answer.status, this.#deps.clock.mono());
       this.#end(this.#answer.status < 400 ? "ok" : "engine_error", null);
     } else {
-      this.writer.breakOff(null);
+      this.#answer.breakOff("UPSTREAM_ERROR", `the engine broke off: ${broken}`, place, error?.completeFraming);
       this.#endTruncated(broken);
     }
   }
@@ -391,7 +391,7 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
       this.#upstream.onResult(this.endpoint, { kind: "timeout" }, this.#deps.clock.mono());
     this.#usage = watched?.usage ?? null;
     this.#warn("request.cut", code, message);
-    if (begun) this.#answer.breakOff(code, message, watched, framing);
+    if (begun) this.#answer.breakOff(code, message, watched ?? attempt.unwatched, framing);
     else this.#answer.refuse(code, message);
     this.#end(outcome, code, true);
   }

@@ -2,44 +2,20 @@ import type { StreamEnd } from "../http/routes.ts";
 import { codingToUndo } from "../../decide/http/content-coding.ts";
 import { isReadAsJson, mayAnswerWith, type AnswerKind } from "../../decide/http/answer-type.ts";
 import { BodyEdges } from "../../decide/http/body-edges.ts";
-import { beginsLikeJson, type BodyFacts } from "../../decide/http/body-usage.ts";
+import { beginsLikeJson } from "../../decide/http/body-usage.ts";
 import { FirstEventGate, type FirstEvent } from "../../decide/sse/first-event.ts";
-import { StreamWatcher, type StreamVerdict } from "../../decide/sse/stream-watcher.ts";
+import {
+  StreamWatcher,
+  UNWATCHED_PLACE,
+  type StreamPlace,
+  type StreamVerdict,
+} from "../../decide/sse/stream-watcher.ts";
 import { UsageFilter } from "../../decide/sse/usage-filter.ts";
-import type {
-  PayloadSpans,
-  UpstreamError,
-  UpstreamExchange,
-  UpstreamFailure,
-  UpstreamHandler,
-  UpstreamHead,
-} from "../upstream/port.ts";
+import type { PayloadSpans, UpstreamError, UpstreamExchange, UpstreamHandler, UpstreamHead } from "../upstream/port.ts";
 import { headerValue, withoutHeaders } from "./answer-headers.ts";
+import type { AttemptEnd, AttemptFailure } from "./attempt-outcome.ts";
 import type { ClientWriter } from "./client-writer.ts";
 import { DecodedAnswer } from "./decoded-answer.ts";
-
-/** Why a try came to nothing before the client saw a byte of it. */
-export type AttemptFailure =
-  | {
-      readonly kind: "transport";
-      readonly failure: UpstreamFailure;
-      readonly reused: boolean;
-      readonly message: string;
-    }
-  /** An error answer of the engine, whole or its first part; or an error as first event that blames the request. It may be passed on as it is. */
-  | { readonly kind: "status"; readonly head: UpstreamHead; readonly body: Buffer }
-  /** A 200 whose first event is an error of the engine's own. */
-  | { readonly kind: "errorFirst"; readonly message: string }
-  /** A 200 without a byte, or with nothing but `[DONE]`. */
-  | { readonly kind: "emptyAnswer" }
-  | { readonly kind: "garbage"; readonly message: string };
-
-/** How a try ended whose bytes (some or all) went to the client. */
-export type AttemptEnd =
-  | { readonly kind: "stream"; readonly verdict: StreamVerdict; readonly error: UpstreamError | null }
-  | { readonly kind: "whole"; readonly head: UpstreamHead; readonly body: Buffer; readonly isJson: boolean }
-  /** `facts`: what the two ends of a large JSON answer tell. */
-  | { readonly kind: "flow"; readonly error: UpstreamError | null; readonly facts: BodyFacts | null };
 
 export interface AttemptOwner {
   readonly writer: ClientWriter;
@@ -102,6 +78,7 @@ export class Attempt implements UpstreamHandler {
   /** Of a large JSON answer. */
   #edges: BodyEdges | null = null;
   #isJson = false;
+  #passesEvents = false;
   bytesIn = 0;
 
   /** `asked`: the client's headers, a flat list. */
@@ -112,6 +89,11 @@ export class Attempt implements UpstreamHandler {
 
   get watcher(): StreamWatcher | null {
     return this.#watcher;
+  }
+
+  /** Where an event stream stands that passes without being looked into. */
+  get unwatched(): StreamPlace | undefined {
+    return this.#passesEvents ? UNWATCHED_PLACE : undefined;
   }
 
   get head(): UpstreamHead | null {
@@ -174,6 +156,7 @@ export class Attempt implements UpstreamHandler {
     }
     if (this.#owner.mode === "http" || encoded || head.framing === "none") {
       this.#mode = "flow";
+      this.#passesEvents = isEventStream && !encoded && head.framing !== "none";
       return passesFraming;
     }
     if (isEventStream) {
@@ -195,8 +178,10 @@ export class Attempt implements UpstreamHandler {
       return false;
     }
     this.#isJson = isReadAsJson(this.#owner.answers, contentType);
-    this.#mode = "collect";
-    return false;
+    // Sound that is made while it is heard must not wait for its end; JSON is nothing before its end.
+    const flows = !this.#isJson && head.framing !== "length";
+    this.#mode = flows ? "flow" : "collect";
+    return flows && passesFraming;
   }
 
   onData(payload: Buffer): boolean {
@@ -273,16 +258,12 @@ export class Attempt implements UpstreamHandler {
       case "collect":
         this.#endWhole(head, trailers);
         return;
-      case "hold":
+      case "hold": {
+        const message = "the stream ended before its first event was whole";
         if (this.#heldBytes === 0) this.#fail({ kind: "emptyAnswer" });
-        else
-          this.#fail({
-            kind: "transport",
-            failure: "truncated",
-            reused: false,
-            message: "the stream ended before its first event was whole",
-          });
+        else this.#fail({ kind: "transport", failure: "truncated", reused: false, message });
         return;
+      }
       case "events": {
         const rest = this.#filter?.finish() ?? [];
         for (const part of rest) this.#owner.writer.writePayload(part);
@@ -292,9 +273,14 @@ export class Attempt implements UpstreamHandler {
         return;
       }
       default:
+        if (this.#isEmpty(head, this.bytesIn)) return this.#fail({ kind: "emptyAnswer" });
         if (!this.#commitFlow()) return;
         this.#mode = "over";
-        this.#owner.onEnd(this, { kind: "flow", error: null, facts: this.#edges?.facts() ?? null }, trailers);
+        this.#owner.onEnd(
+          this,
+          { kind: "flow", error: null, facts: this.#edges?.facts() ?? null, place: this.unwatched },
+          trailers,
+        );
     }
   }
 
@@ -307,7 +293,7 @@ export class Attempt implements UpstreamHandler {
       this.#owner.onEnd(this, { kind: "stream", verdict, error }, []);
     } else if (mode === "flow" && this.#owner.writer.committed) {
       this.#mode = "over";
-      this.#owner.onEnd(this, { kind: "flow", error, facts: null }, []);
+      this.#owner.onEnd(this, { kind: "flow", error, facts: null, place: this.unwatched }, []);
     } else {
       this.#fail({ kind: "transport", failure: error.kind, reused: error.reused, message: error.message });
     }
@@ -468,8 +454,12 @@ export class Attempt implements UpstreamHandler {
   #endWhole(head: UpstreamHead, trailers: readonly string[]): void {
     const body = this.#held.length === 1 ? (this.#held[0] ?? Buffer.alloc(0)) : Buffer.concat(this.#held);
     this.#mode = "over";
-    if (body.length === 0 && head.status === 200) this.#owner.onFailure(this, { kind: "emptyAnswer" });
+    if (this.#isEmpty(head, body.length)) this.#owner.onFailure(this, { kind: "emptyAnswer" });
     else this.#owner.onEnd(this, { kind: "whole", head, body, isJson: this.#isJson }, trailers);
+  }
+
+  #isEmpty({ status, framing }: UpstreamHead, bytes: number): boolean {
+    return bytes === 0 && status === 200 && framing !== "none" && this.#owner.mode === "engine";
   }
 }
 

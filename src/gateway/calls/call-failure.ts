@@ -10,7 +10,7 @@ import type { UpstreamHead } from "../upstream/port.ts";
 import type { Endpoint } from "../upstreams/endpoint.ts";
 import type { LeaveQueue } from "../upstreams/slot-seeker.ts";
 import type { TryResult } from "../upstreams/try-result.ts";
-import type { AttemptFailure } from "./attempt.ts";
+import type { AttemptFailure } from "./attempt-outcome.ts";
 
 /** Of an engine's error answer, what is read to know its kind. */
 const ERROR_TEXT_BYTES = 8 * 1024;

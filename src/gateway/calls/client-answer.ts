@@ -3,7 +3,7 @@ import { forwardResponseHeaders } from "../../decide/http/forward-headers.ts";
 import { normaliseEngineError } from "../../decide/engines/engine-error.ts";
 import type { EndpointChoice } from "../../decide/routing/choose-endpoint.ts";
 import { renderErrorEvent } from "../../decide/sse/error-event.ts";
-import type { StreamVerdict } from "../../decide/sse/stream-watcher.ts";
+import type { StreamPlace } from "../../decide/sse/stream-watcher.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import type { ErrorCode } from "../../kernel/errors.ts";
 import type { Secret } from "../../kernel/secret.ts";
@@ -114,21 +114,21 @@ export class ClientAnswer {
   }
 
   /**
-   * Ends an answer that has begun so that nobody can take it for a whole one. `verdict`: what was seen of an event stream;
+   * Ends an answer that has begun so that nobody can take it for a whole one. `place`: where an event stream stands;
    * undefined for other bodies, which can only be cut. `completeFraming` closes a chunk of the engine's that is half sent.
    */
   breakOff(
     code: ErrorCode,
     message: string,
-    verdict: StreamVerdict | undefined,
+    place: StreamPlace | undefined,
     completeFraming: Buffer | undefined,
   ): void {
-    if (verdict === undefined) {
+    if (place === undefined) {
       this.writer.breakOff(null);
       return;
     }
     if (completeFraming !== undefined && completeFraming.length > 0) this.writer.writeFramed(completeFraming);
-    this.writer.breakOff(this.#errorEvent(code, message, verdict));
+    this.writer.breakOff(this.#errorEvent(code, message, place));
   }
 
   #sendWhole(head: UpstreamHead, body: Buffer, replacedBody: boolean): void {
@@ -137,11 +137,11 @@ export class ClientAnswer {
     this.writer.sendWhole(head.status, headers, body);
   }
 
-  #errorEvent(code: ErrorCode, said: string, verdict: StreamVerdict | undefined): Buffer {
+  #errorEvent(code: ErrorCode, said: string, place: StreamPlace | undefined): Buffer {
     const message = this.#engineKey?.maskIn(said) ?? said;
     const { context } = this.#options;
-    const last = verdict?.lastSequenceNumber;
-    return renderErrorEvent(context.dialect, code, message, verdict?.atBoundary ?? true, {
+    const last = place?.lastSequenceNumber;
+    return renderErrorEvent(context.dialect, code, message, place?.atBoundary ?? true, {
       requestId: context.requestId,
       sequence: last === undefined ? undefined : last + 1,
     });
