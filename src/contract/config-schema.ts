@@ -331,7 +331,9 @@ export const configFile = z.strictObject({
       headers_timeout_s: seconds.default(10).describe("How long a client may take to send a request's head."),
       request_timeout_s: seconds
         .default(60)
-        .describe("Without a byte of the request body for this long the request is ended."),
+        .describe(
+          "From then on a request's body that has come at less than 250 bytes a second is not waited for: 408.",
+        ),
       keep_alive_s: seconds.default(75).describe("How long an idle client connection is kept."),
     })
     .prefault({}),

@@ -116,6 +116,7 @@ export class EdgeConnection implements ExchangeConnection, RequestSink {
 
   onAnswered(exchange: EdgeExchange): void {
     if (exchange !== this.#current) return;
+    this.#since = this.#owner.clock.mono();
     if (this.#feeding) return; // Whoever feeds goes on with it.
     if (this.#held === null) this.#advance();
     else process.nextTick(() => this.#advance());
@@ -242,8 +243,8 @@ export class EdgeConnection implements ExchangeConnection, RequestSink {
       this.socket.destroySoon();
       return false;
     }
+    if (!this.#reader.ended) return false; // The rest of its body comes first, in the time that an idle connection has.
     this.#since = this.#owner.clock.mono();
-    if (!this.#reader.ended) return false; // The rest of its body comes first.
     this.#current = null;
     this.#reader.next();
     return true;

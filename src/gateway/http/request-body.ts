@@ -32,14 +32,14 @@ export interface BodyDeps {
   readonly idleMs: number;
 }
 
-/** A body that came slower than this after `bodyIdleMs` is one that will never end. */
-const BYTES_PER_MS_MIN = 1;
+/** A body that came slower than this after `bodyIdleMs` is one that will never end. Slow lines and devices send a KB a second. */
+const BYTES_PER_MS_MIN = 0.25;
 
 /**
  * Collects a request's body within its limits, showing each piece to a scanner on the way, so that nothing is looked at
  * twice. What was taken from the budget stays taken until the owner gives it back.
  *
- * The clock: after `bodyIdleMs` a body must have come at 1 KB/s on average, checked again and again; so a trickle is cut
+ * The clock: after `bodyIdleMs` a body must have come at 250 bytes/s on average, checked again and again; so a trickle is cut
  * and a slow upload of a large file is not.
  */
 export class RequestBody implements BodyReader {

@@ -73,7 +73,7 @@ export abstract class FieldReader {
 
   /** Nothing of a message has come yet, but empty lines before it. */
   get untouched(): boolean {
-    return this.wantsStart && this.#lineLength === 0;
+    return this.wantsStart && (this.#lineLength === 0 || this.#line?.[0] === CR);
   }
 
   beginHead(): void {
