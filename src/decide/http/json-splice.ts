@@ -2,10 +2,14 @@ import type { ScannedObject } from "./json-scan.ts";
 
 export type { ScannedObject };
 
-/** Replaces the bytes [start, end) of a body; with `start` equal to `end` the text is put in. Absolute byte offsets. */
-export interface BodyEdit {
+/** The bytes [start, end) of a body. */
+export interface BodySpan {
   readonly start: number;
   readonly end: number;
+}
+
+/** What stands in their place; with `start` equal to `end` the text is put in. */
+export interface BodyEdit extends BodySpan {
   readonly text: string;
 }
 

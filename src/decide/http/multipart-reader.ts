@@ -35,7 +35,8 @@ export interface FormTaker {
   partBegins(part: FormPart): string | null;
   /** Valid during the call only. */
   content(bytes: Buffer): string | null;
-  partEnded(): void;
+  /** `end`: where in the form its content ended. */
+  partEnded(end: number): void;
 }
 
 const NO_BYTES = Buffer.alloc(0);
@@ -57,6 +58,8 @@ export class MultipartReader {
   /** What follows a delimiter, to the end of the part's head. */
   #head = "";
   #started = false;
+  /** Where in the form the chunk begins that is being read. */
+  #offset = 0;
   #why: string | undefined;
 
   constructor(boundary: string, taker: FormTaker) {
@@ -75,6 +78,7 @@ export class MultipartReader {
     while (pos < chunk.length && this.#why === undefined && this.#state !== "epilogue") {
       pos = this.#state === "content" ? this.#skipContent(chunk, pos) : this.#readHead(chunk, pos);
     }
+    this.#offset += chunk.length;
   }
 
   /** Why the form is not whole; null: it is. */
@@ -92,7 +96,7 @@ export class MultipartReader {
       const seam = Buffer.concat([tail, chunk.subarray(from, from + delimiter.length - 1)]);
       const at = seam.indexOf(delimiter);
       if (at >= 0) {
-        this.#contentEnded(seam.subarray(0, at));
+        this.#contentEnded(seam.subarray(0, at), this.#offset + from + at - tail.length);
         return from + at + delimiter.length - tail.length;
       }
       if (chunk.length - from < delimiter.length) {
@@ -106,7 +110,7 @@ export class MultipartReader {
     }
     const at = chunk.indexOf(delimiter, from);
     if (at >= 0) {
-      this.#contentEnded(chunk.subarray(from, at));
+      this.#contentEnded(chunk.subarray(from, at), this.#offset + at);
       return at + delimiter.length;
     }
     const certain = Math.max(from, chunk.length - (delimiter.length - 1));
@@ -121,9 +125,9 @@ export class MultipartReader {
     if (why !== null) this.#fail(why);
   }
 
-  #contentEnded(rest: Buffer): void {
+  #contentEnded(rest: Buffer, end: number): void {
     this.#content(rest);
-    if (this.#started) this.#taker.partEnded();
+    if (this.#started) this.#taker.partEnded(end);
     this.#tail = NO_BYTES;
     this.#started = true;
     this.#head = "";

@@ -31,7 +31,11 @@ function form(parts: readonly Part[], around: { preamble?: string; epilogue?: st
   return Buffer.concat([...bytes, Buffer.from(`--${BOUNDARY}--${around.epilogue ?? "\r\n"}`)]);
 }
 
-function scan(body: Buffer | string, cuts: readonly number[] = []): MultipartScanResult {
+/** The model's place is looked at here, for every form and every cut. */
+function scan(
+  body: Buffer | string,
+  cuts: readonly number[] = [],
+): Exclude<MultipartScanResult, { kind: "form" }> | Omit<Extract<MultipartScanResult, { kind: "form" }>, "modelAt"> {
   const bytes = Buffer.from(body as string);
   const scanner = new MultipartScan(BOUNDARY);
   let from = 0;
@@ -39,7 +43,11 @@ function scan(body: Buffer | string, cuts: readonly number[] = []): MultipartSca
     scanner.push(Buffer.from(bytes.subarray(from, cut)));
     from = cut;
   }
-  return scanner.end();
+  const result = scanner.end();
+  if (result.kind === "invalid") return result;
+  const { modelAt, ...rest } = result;
+  assert.equal(modelAt && bytes.toString("utf8", modelAt.start, modelAt.end), rest.model);
+  return rest;
 }
 
 const isInvalid = (body: Buffer | string, why: RegExp): void => {

@@ -1,3 +1,4 @@
+import type { BodySpan } from "./json-splice.ts";
 import { MultipartReader, type FormPart, type FormTaker } from "./multipart-reader.ts";
 
 /** `why` is for the client. */
@@ -5,6 +6,8 @@ export type MultipartScanResult =
   | {
       readonly kind: "form";
       readonly model: string | undefined;
+      /** Where in the form its value stands. */
+      readonly modelAt: BodySpan | undefined;
       readonly stream: string | undefined;
       /** Names of all parts, files too, in their order. */
       readonly names: readonly string[];
@@ -28,6 +31,7 @@ export class MultipartScan implements FormTaker {
   #value: Buffer[] = [];
   #valueBytes = 0;
   readonly #fields: { model: string | undefined; stream: string | undefined } = { model: undefined, stream: undefined };
+  #modelAt: BodySpan | undefined;
   readonly #names: string[] = [];
 
   constructor(boundary: string) {
@@ -42,7 +46,7 @@ export class MultipartScan implements FormTaker {
   end(): MultipartScanResult {
     const why = this.#reader.end();
     if (why !== null) return { kind: "invalid", why };
-    return { kind: "form", ...this.#fields, names: this.#names };
+    return { kind: "form", ...this.#fields, modelAt: this.#modelAt, names: this.#names };
   }
 
   partBegins({ name, filename, coded }: FormPart): string | null {
@@ -64,7 +68,8 @@ export class MultipartScan implements FormTaker {
     return null;
   }
 
-  partEnded(): void {
+  partEnded(end: number): void {
+    if (this.#field === "model") this.#modelAt = { start: end - this.#valueBytes, end };
     if (this.#field !== undefined) this.#fields[this.#field] = Buffer.concat(this.#value).toString("utf8");
     this.#field = undefined;
     this.#value = [];

@@ -1,5 +1,5 @@
 import type { RequestClass } from "../../contract/request-class.ts";
-import type { ScannedObject } from "../../decide/http/json-splice.ts";
+import type { BodySpan, ScannedObject } from "../../decide/http/json-splice.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
 import type { RetryCause } from "../../decide/routing/retry-policy.ts";
 import type { RoutingWish } from "../upstreams/slot-seeker.ts";
@@ -20,6 +20,8 @@ export interface PreparedRequest {
   readonly wantsStream: boolean;
   /** What the scan of a JSON body found, for the few members that the gateway may have to change. */
   readonly scan: ScannedObject | null;
+  /** Where the model stands in a form. */
+  readonly modelAt: BodySpan | null;
   /** For an engine that answers in another form than the client speaks; null when the answer is not what it should be. */
   readonly rewriteAnswer: ((body: Buffer) => Buffer | null) | null;
   /** Asking twice does no harm: the inference calls, and safe methods. */

@@ -1,5 +1,5 @@
 import { forwardRequestHeaders } from "../../decide/http/forward-headers.ts";
-import { setMembers, spliceBody, type ScannedObject } from "../../decide/http/json-splice.ts";
+import { setMembers, spliceBody, type BodyEdit, type ScannedObject } from "../../decide/http/json-splice.ts";
 import type { MonoMs } from "../../kernel/clock.ts";
 import type { RequestContext } from "../http/request-context.ts";
 import type { RequestSpan } from "../../trace/tracer.ts";
@@ -33,11 +33,8 @@ export function buildUpstreamRequest(
 ): UpstreamRequest {
   const { settings } = upstream;
   const http = settings.kind === "http";
-  const members = request.scan === null ? [] : newMembers(upstream, endpoint, request, request.scan);
-  const spliced =
-    members.length === 0 || request.scan === null
-      ? null
-      : spliceBody(request.chunks, setMembers(request.scan, members));
+  const edits = editsOf(upstream, endpoint, request);
+  const spliced = edits.length === 0 ? null : spliceBody(request.chunks, edits);
   const headers = forwardRequestHeaders(context.req.rawHeaders, {
     mode: http ? "http" : "engine",
     extra: upstream.forwardHeaders,
@@ -66,6 +63,16 @@ export function buildUpstreamRequest(
   };
 }
 
+function editsOf(upstream: Upstream, endpoint: Endpoint, request: PreparedRequest): readonly BodyEdit[] {
+  const { scan, modelAt } = request;
+  if (scan !== null) return setMembers(scan, newMembers(upstream, endpoint, request, scan));
+  const model = modelFor(upstream, endpoint, request);
+  return modelAt === null || model === request.model ? [] : [{ ...modelAt, text: model }];
+}
+
+const modelFor = ({ settings }: Upstream, endpoint: Endpoint, { model }: PreparedRequest): string =>
+  settings.engineModel ?? engineModelName(endpoint, settings.models, model);
+
 function newMembers(
   upstream: Upstream,
   endpoint: Endpoint,
@@ -79,8 +86,7 @@ function newMembers(
     const priority = endpoint.adapter.priorityField(request.class);
     if (priority !== null) members.push({ key: priority.field, valueText: String(priority.value) });
   }
-  const { engineModel } = upstream.settings;
-  const model = engineModel ?? engineModelName(endpoint, upstream.settings.models, request.model);
+  const model = modelFor(upstream, endpoint, request);
   if (model !== request.model) members.push({ key: "model", valueText: JSON.stringify(model) });
   return members;
 }

@@ -1,5 +1,5 @@
 import { JsonTopScan, stringField } from "../../decide/http/json-scan.ts";
-import type { ScannedObject } from "../../decide/http/json-splice.ts";
+import type { BodySpan, ScannedObject } from "../../decide/http/json-splice.ts";
 import { parseBoundary } from "../../decide/http/multipart-reader.ts";
 import { MultipartScan } from "../../decide/http/multipart-scan.ts";
 import { LENGTH_MEMBERS } from "../../decide/limits/estimate-tokens.ts";
@@ -12,7 +12,7 @@ const WANTED_AND_COUNTED = [...WANTED, ...LENGTH_MEMBERS];
 /** What a body told of itself on its way in. */
 export type Scanned =
   | { readonly kind: "json"; readonly model: string; readonly stream: boolean; readonly scan: ScannedObject }
-  | { readonly kind: "form"; readonly model: string; readonly stream: boolean }
+  | { readonly kind: "form"; readonly model: string; readonly stream: boolean; readonly modelAt: BodySpan }
   | { readonly kind: "opaque" }
   | { readonly kind: "bad"; readonly code: "BAD_JSON" | "BAD_REQUEST"; readonly why: string; readonly param?: string };
 
@@ -68,9 +68,10 @@ function formScanner(boundary: string): BodyScanner {
       const result = scan.end();
       if (result.kind === "invalid")
         return { kind: "bad", code: "BAD_REQUEST", why: `the form can't be read: ${result.why}` };
-      return result.model === undefined
+      const { model, modelAt, stream } = result;
+      return model === undefined || modelAt === undefined
         ? missingModel(false)
-        : { kind: "form", model: result.model, stream: result.stream === "true" };
+        : { kind: "form", model, stream: stream === "true", modelAt };
     },
   };
 }

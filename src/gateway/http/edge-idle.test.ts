@@ -8,8 +8,8 @@ const HTTP = { headersTimeoutMs: 300, bodyIdleMs: 60_000, keepAliveMs: 300 };
 const REQUEST = "GET / HTTP/1.1\r\nHost: h\r\n";
 const rows = [
   { name: "empty lines before the first request", start: "", piece: "\r\n", answers: 0 },
-  { name: "halves of empty lines before the first request", start: "", piece: "\r", then: "\n", answers: 0 },
-  { name: "halves of empty lines behind an answer", start: `${REQUEST}\r\n`, piece: "\r", then: "\n", answers: 1 },
+  { name: "halves of empty lines before the first request", start: "", piece: "\r", next: "\n", answers: 0 },
+  { name: "halves of empty lines behind an answer", start: `${REQUEST}\r\n`, piece: "\r", next: "\n", answers: 1 },
   {
     name: "the rest of a body behind its answer",
     start: `${REQUEST}Content-Length: 50000\r\n\r\n`,
@@ -17,7 +17,7 @@ const rows = [
     answers: 1,
   },
 ];
-for (const { name, start, piece, then = piece, answers } of rows)
+for (const { name, start, piece, next = piece, answers } of rows)
   test(`a connection on which nothing comes but ${name} is closed like an idle one [80.G11]`, async (t) => {
     const server = new NetEdgeServer(
       { onRefusedBytes: () => {}, onRequest: (_req, res) => res.sendWhole(200, [], "well") },
@@ -36,7 +36,7 @@ for (const { name, start, piece, then = piece, answers } of rows)
     let over = false;
     const ended = client.readToEnd().finally(() => (over = true));
     for (let turn = 0; !over; turn += 1) {
-      await client.write(turn % 2 === 0 ? piece : then).catch(() => {}); // It may be closed meanwhile.
+      await client.write(turn % 2 === 0 ? piece : next).catch(() => {}); // It may be closed meanwhile.
       await systemClock.sleep(40, new AbortController().signal);
     }
     await ended;

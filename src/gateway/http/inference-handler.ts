@@ -319,6 +319,7 @@ export class InferenceHandler {
       bytes: translated ? rerank.body.length : hasBody ? bytes : undefined,
       wantsStream: scanned.kind !== "opaque" && scanned.stream && !translated,
       scan: scanned.kind === "json" && !translated ? scanned.scan : null,
+      modelAt: scanned.kind === "form" ? scanned.modelAt : null,
       rewriteAnswer: translated ? rerank.rewriteAnswer : null,
       idempotent: upstream.settings.kind !== "http" || SAFE_METHODS.has(context.req.method),
       startsOnce: context.jobSite !== undefined || route?.isPaid === true,
