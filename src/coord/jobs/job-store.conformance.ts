@@ -187,6 +187,21 @@ function claimingSuite(fresh: () => Promise<StoreUnderTest>): void {
     await store.close();
   });
 
+  test("from the end the last ones come first, and nobody's turn is counted by it [20.J9]", async () => {
+    const store = await (await fresh()).open();
+    const jobs: JobRecord[] = [];
+    for (let i = 0; i < 10; i += 1) jobs.push(await accepted(store, { keyId: "many" }));
+    const ended = await store.claim([{ class: "batch", lanes: ["m:m", "m:none"], max: 2, fromEnd: true }], LEASE_MS);
+    assert.deepEqual(
+      ended.map(({ id }) => id),
+      [jobs[9]!.id, jobs[8]!.id],
+    );
+    const one = await accepted(store, { keyId: "one" });
+    const next = await store.claim(wish(2), LEASE_MS);
+    assert.deepEqual(next.map(({ id }) => id).toSorted(), [jobs[0]!.id, one.id].toSorted());
+    await store.close();
+  });
+
   test("keys take turns: one key's backlog is one turn for another's job", async () => {
     const store = await (await fresh()).open();
     for (let i = 0; i < 10; i += 1) await accepted(store, { keyId: "many" });

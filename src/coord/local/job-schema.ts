@@ -66,6 +66,8 @@ const STATEMENTS = {
     ORDER BY seq DESC LIMIT ?4`,
   ready: `SELECT record FROM jobs WHERE state = 'queued' AND class = ?1
     AND lane IN (SELECT value FROM json_each(?2)) AND ready_at <= ?3 ORDER BY place, seq LIMIT ?4`,
+  readyFromEnd: `SELECT record FROM jobs WHERE state = 'queued' AND class = ?1
+    AND lane IN (SELECT value FROM json_each(?2)) AND ready_at <= ?3 ORDER BY place DESC, seq DESC LIMIT ?4`,
   waiting: `SELECT count(*) AS n FROM jobs WHERE state = 'queued' AND class IN (SELECT value FROM json_each(?1))
     AND lane IN (SELECT value FROM json_each(?2)) AND ready_at <= ?3`,
   claimed: "SELECT record FROM jobs WHERE lease_at IS NOT NULL",

@@ -88,13 +88,14 @@ export class JobTables {
     return this.#transaction(false, () => {
       const claimed: JobRecord[] = [];
       for (const wish of wishes) {
-        const rows = this.#sql.ready.all(wish.class, JSON.stringify(wish.lanes), now, wish.max);
+        const ready = wish.fromEnd === true ? this.#sql.readyFromEnd : this.#sql.ready;
+        const rows = ready.all(wish.class, JSON.stringify(wish.lanes), now, wish.max);
         for (const row of rows) {
           const token = randomBytes(TOKEN_BYTES).toString("base64url");
           const step = stepJob(recordOf(row), { kind: "claim", token, leaseMs }, now, systemRandom);
           if (step.kind !== "moved") continue;
           this.#save(step.job);
-          this.#sql.moveFront.run(wish.class, step.job.order);
+          if (wish.fromEnd !== true) this.#sql.moveFront.run(wish.class, step.job.order);
           claimed.push(step.job);
         }
       }

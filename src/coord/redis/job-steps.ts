@@ -181,7 +181,11 @@ export class JobSteps {
   /** For each wish the jobs that could be claimed, the first first. */
   async ready(wishes: readonly ClaimWish[]): Promise<string[][]> {
     const asked = wishes.flatMap((wish, index) =>
-      wish.lanes.map((lane) => ({ index, key: this.#keys.ready(wish.class, lane), max: wish.max })),
+      wish.lanes.map((lane) => ({
+        index,
+        key: this.#keys.ready(wish.class, lane),
+        max: wish.fromEnd === true ? -wish.max : wish.max,
+      })),
     );
     const reply = texts(
       await this.#run(
@@ -198,7 +202,7 @@ export class JobSteps {
     }
     return found.map((jobs, index) =>
       jobs
-        .sort((a, b) => a.place - b.place)
+        .sort((a, b) => (wishes[index]?.fromEnd === true ? b.place - a.place : a.place - b.place))
         .slice(0, wishes[index]?.max)
         .map(({ id }) => id),
     );

@@ -199,6 +199,7 @@ class RedisJobStore implements JobStore {
 
   async claim(wishes: readonly ClaimWish[], leaseMs: number): Promise<readonly JobRecord[]> {
     const claimed: JobRecord[] = [];
+    const inTurn: JobRecord[] = [];
     let open = wishes;
     for (let round = 0; round < CLAIM_ROUNDS && open.length > 0; round += 1) {
       const candidates = await this.#steps.ready(open);
@@ -206,12 +207,13 @@ class RedisJobStore implements JobStore {
       const got = await Promise.all(candidates.map((ids) => Promise.all(ids.map((id) => this.#claimOne(id, leaseMs)))));
       const counts = got.map((jobs) => jobs.filter((job) => job !== null));
       claimed.push(...counts.flat());
+      inTurn.push(...counts.flatMap((jobs, index) => (open[index]?.fromEnd === true ? [] : jobs)));
       // Those that somebody else got first leave room for others behind them.
       open = open
         .map((wish, index) => ({ ...wish, max: wish.max - (counts[index]?.length ?? 0) }))
         .filter((wish, index) => wish.max > 0 && (counts[index]?.length ?? 0) < (candidates[index]?.length ?? 0));
     }
-    await this.#moveFronts(claimed);
+    await this.#moveFronts(inTurn);
     return claimed;
   }
 

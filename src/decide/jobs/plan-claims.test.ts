@@ -43,6 +43,17 @@ test("where batch is refused for saturated GPUs its jobs come one at a time, and
   assert.deepEqual(asked(true, { interactive: 0, system: 0, batch: 1 }), others);
 });
 
+test("where batch is refused the newest job is told first, so that one that would rather fail does not wait behind a backlog [20.J9]", () => {
+  const ends = (change: Partial<ClaimRoom>): unknown[] =>
+    planClaims([aRoom(change)], 100, true).map(({ class: name, fromEnd }) => [name, fromEnd === true]);
+  const others = [
+    ["interactive", false],
+    ["system", false],
+  ];
+  assert.deepEqual(ends({ shedsBatch: true }), [...others, ["batch", true]]);
+  assert.deepEqual(ends({}), [...others, ["batch", false]]);
+});
+
 test("jobs that could go to tiers are asked for on top, also while the upstream is away, and each place there once [50.V3]", () => {
   const asked = (change: Partial<ClaimRoom>, mayProbe = false): unknown[] =>
     planClaims([aRoom(change)], 100, mayProbe).map(({ class: name, max }) => [name, max]);

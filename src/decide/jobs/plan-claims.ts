@@ -20,6 +20,8 @@ export interface ClaimWish {
   readonly class: RequestClass;
   readonly lanes: readonly string[];
   readonly max: number;
+  /** The last ones first, and nobody's turn is counted by it. */
+  readonly fromEnd?: true;
 }
 
 /** Jobs that wait at an upstream for the next free slot, so that it does not stand idle for a round trip to the store. */
@@ -28,8 +30,8 @@ const PREFETCH = 1;
 /**
  * What to ask the store for: as many jobs of each class as the upstream has slots for that class, and one more. The rest stays
  * in the store, where it costs no memory, can be had by another gateway and survives this one. Nothing for an upstream that is
- * away: its jobs wait, and no attempt is spent on finding out. Where batch is refused, one at a time is taken when it `mayProbe`: so
- * each is told (some would rather fail than wait), and a backlog is not turned over again and again.
+ * away: its jobs wait, and no attempt is spent on finding out. Where batch is refused, one at a time is taken when it `mayProbe`, and the
+ * newest first: so one that would rather fail than wait is told soon, also behind a backlog, and that is not turned over again and again.
  */
 export function planClaims(rooms: readonly ClaimRoom[], holdMax: number, mayProbe: boolean): ClaimWish[] {
   let left = holdMax - rooms.reduce((sum, { held }) => sum + held.interactive + held.system + held.batch, 0);
@@ -45,7 +47,8 @@ export function planClaims(rooms: readonly ClaimRoom[], holdMax: number, mayProb
       left -= max;
       // What one class may send elsewhere is not there for the next.
       spare[index] = Math.max(0, (spare[index] ?? 0) - Math.max(0, max - here));
-      wishes.push({ class: requestClass, lanes: room.lanes, max });
+      const tells = requestClass === "batch" && room.shedsBatch && room.away === null && max === here;
+      wishes.push({ class: requestClass, lanes: room.lanes, max, ...(tells ? { fromEnd: true } : {}) });
     }
   }
   return wishes;
