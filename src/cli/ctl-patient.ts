@@ -5,8 +5,11 @@ import type { CtlAnswer, CtlClient } from "./ctl-client.ts";
 
 /** As long as a control plane may be away while somebody watches: longer than its restart, or a change of leaders. */
 export const AWAY_MS_MAX = 60_000;
-/** The key of a control plane that was started again is another one, and its file is written a moment after it listens. */
-const OTHER_KEY_MS_MAX = 5_000;
+/**
+ * The key of a control plane that was started again is another one, and its file is written some moments after it listens. A key that
+ * is refused without any other sign of a restart is more likely one that was revoked.
+ */
+const OTHER_KEY_MS_MAX = 15_000;
 const AGAIN_MS = 500;
 /** What stands before a control plane says this of one that is away, and one that starts of its store. */
 const AWAY_STATUSES: readonly number[] = [502, 503, 504];
@@ -25,11 +28,12 @@ export function patientClient(client: CtlClient, io: CliIo, wasReached: boolean)
     }
     const from = io.clock.mono();
     let isTold = false;
-    for (let limitMs = awayMsMax(answer); limitMs > 0; limitMs = awayMsMax(answer)) {
+    let limitMs = 0;
+    while (isAway(answer)) {
+      limitMs = Math.max(limitMs, isRefusedKey(answer) ? OTHER_KEY_MS_MAX : AWAY_MS_MAX);
       const awayMs = io.clock.mono() - from;
       if (awayMs >= limitMs) return answer;
-      if (!isTold)
-        io.err(`yardmaster: ${escapeControls(whyAway(answer))}: trying again for ${AWAY_MS_MAX / 1_000} s\n`);
+      if (!isTold) io.err(`yardmaster: ${escapeControls(whyAway(answer))}: trying again for ${limitMs / 1_000} s\n`);
       isTold = true;
       await io.clock.sleep(Math.min(AGAIN_MS, limitMs - awayMs), io.signal);
       now = await reopened(now);
@@ -42,12 +46,11 @@ export function patientClient(client: CtlClient, io: CliIo, wasReached: boolean)
   return { base: client.base, request, reopen: () => client.reopen() };
 }
 
-/** For how long such an answer is waited out; 0: it is one. */
-function awayMsMax(answer: CtlAnswer): number {
-  if (answer.kind === "done") return 0;
-  if (answer.kind === "unreachable" || AWAY_STATUSES.includes(answer.status)) return AWAY_MS_MAX;
-  return answer.status === 401 ? OTHER_KEY_MS_MAX : 0;
-}
+const isRefusedKey = (answer: CtlAnswer): boolean => answer.kind === "refused" && answer.status === 401;
+const isAway = (answer: CtlAnswer): boolean =>
+  answer.kind === "unreachable" ||
+  isRefusedKey(answer) ||
+  (answer.kind === "refused" && AWAY_STATUSES.includes(answer.status));
 
 const whyAway = (answer: CtlAnswer): string =>
   answer.kind === "unreachable"

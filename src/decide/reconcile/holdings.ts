@@ -23,7 +23,7 @@ export function holdingsOf(
   observed: Observed,
   { without = NOBODY, model }: RoomView = {},
 ): Holding[] {
-  const holdings: Holding[] = keptHoldings(draft, observed, model).filter(({ replicaId }) => !without.has(replicaId));
+  const holdings: Holding[] = keptHoldings(draft, observed, model, without);
   for (const doc of draft.replicas())
     if (!isGone(doc)) pushHoldings(draft, doc, observed, without.has(doc.id), holdings);
   for (const [id, shards] of observed) {

@@ -163,6 +163,30 @@ test("a replica that a higher priority displaces keeps nothing, though it has se
   assert.deepEqual([kept(fleet), world.models.get("m")?.displacedBy], [0, "w"]);
 });
 
+test("who waits is told so from the start, though what is stopped still drains: it holds more than its replacement will [40.S2 40.P4]", () => {
+  const fleet = running([sized("m", 1)]);
+  fleet.drains = false;
+  fleet.world.apply([sized("m", 2, 30), sized("w", 1)]);
+  fleet.world.askRestart("r1", { stopFirst: true });
+  const told = [1, 2, 3, 4].map(() =>
+    fleet
+      .step()
+      .unplaced.map(({ model }) => model)
+      .join(),
+  );
+  assert.deepEqual(told.slice(1), ["w", "w", "w"]);
+});
+
+test("a replica that is stopped since it is too many leaves its room without a word [40.S2]", () => {
+  const fleet = running([sized("m", 1, 100, copies(2))], { a: 1, b: 1 });
+  fleet.world.apply([sized("m", 2, 100, copies(2))]);
+  fleet.world.askRollout("m");
+  fleet.until(() => versions(fleet).join() === "m-2,m-2");
+  fleet.world.apply([sized("m", 2, 100, copies(1)), sized("w", 1)]);
+  fleet.until(() => fleet.ready("w").length === 1);
+  assert.deepEqual([told(fleet, "roomGivenUp"), fleet.ready("m").length], [0, 1]);
+});
+
 test("room beside what is kept is anybody's [40.S2]", () => {
   const fleet = failed(1, sized("w", 1, 40));
   fleet.until(() => fleet.ready("w").length === 1);

@@ -25,6 +25,7 @@ import type { PassDraft } from "./pass-draft.ts";
  *       even with what it keeps gives it up after that time.
  */
 const NONE: readonly KeptRoom[] = [];
+const NOBODY: ReadonlySet<string> = new Set();
 
 const roomsOf = ({ keepsRoom: rooms = NONE }: ModelDoc): readonly KeptRoom[] => rooms;
 
@@ -100,13 +101,14 @@ function followRooms(
   // Those that somebody is about to fill are kept first.
   const kept = new Set(unserved.toSorted((a, b) => Number(a.heir === null) - Number(b.heir === null)).slice(0, lacks));
   for (const room of unserved) {
+    const before = roomsOf(doc).find(({ of }) => of === room.of)?.heir ?? null;
     if (!kept.has(room)) {
-      tellGivenUp(draft, doc, room, "as many of it serve as are wanted");
+      // What nobody was told of is not told of now: one that served there is stopped since it is too many.
+      if (before === null) tellGivenUp(draft, doc, room, "as many of it serve as are wanted");
       continue;
     }
     draft.since(keptSince(doc.name, room));
-    const before = roomsOf(doc).find(({ of }) => of === room.of);
-    if (room.heir === null && before?.heir !== null) tellKept(draft, doc, room, before?.heir ?? "");
+    if (room.heir === null && before !== null) tellKept(draft, doc, room, before);
   }
   draft.writeModel(withRooms(doc, [...served, ...unserved.filter((room) => kept.has(room))]));
 }
@@ -146,12 +148,20 @@ export function* unfilledRooms(draft: PassDraft): Iterable<{ doc: ModelDoc; room
       yield { doc, room, keptMs: draft.now.mono - draft.since(keptSince(doc.name, room)).at };
 }
 
-/** What models keep, as others see it; `model` does not see what is there for it. */
-export function keptHoldings(draft: PassDraft, observed: Observed, model: string | undefined): Holding[] {
+/** What models keep, as others see it; `model` does not see what is there for it. `without` are taken for gone. */
+export function keptHoldings(
+  draft: PassDraft,
+  observed: Observed,
+  model: string | undefined,
+  without: ReadonlySet<string>,
+): Holding[] {
   const holdings: Holding[] = [];
   for (const doc of draft.models())
-    for (const room of heldFrom(doc, model))
-      for (const left of leftOf(draft, observed, room)) holdings.push(...holdingsOn(doc.name, room, left));
+    for (const room of heldFrom(doc, model)) {
+      // Who serves there and is to go is displaced or too many: it takes its room with it.
+      if (without.has(roomId(room)) || (room.heir !== null && without.has(room.heir))) continue;
+      for (const left of leftOf(draft, observed, room, without)) holdings.push(...holdingsOn(doc.name, room, left));
+    }
   return holdings;
 }
 
@@ -243,11 +253,16 @@ function mostOf(a: readonly KeptOnNode[], b: readonly KeptOnNode[]): readonly Ke
 }
 
 /** What nobody of the replicas that the room is about holds now. */
-function leftOf(draft: PassDraft, observed: Observed, { of, heir, nodes }: KeptRoom): readonly KeptOnNode[] {
+function leftOf(
+  draft: PassDraft,
+  observed: Observed,
+  { of, heir, nodes }: KeptRoom,
+  without: ReadonlySet<string> = NOBODY,
+): readonly KeptOnNode[] {
   let left = nodes;
   for (const id of heir === null ? [of] : [of, heir]) {
     const doc = draft.replica(id);
-    if (doc === undefined || isGone(doc)) continue;
+    if (doc === undefined || isGone(doc) || without.has(id)) continue;
     // A shard may be gone while others of its replica are not: it holds nothing any more.
     const its = holdOf(draft, doc).filter(({ nodeId }, at) => {
       const sight = sightOf(doc, at, draft.snapshot.fleet, observed);
