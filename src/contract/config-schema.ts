@@ -289,7 +289,7 @@ export const configFile = z.strictObject({
     .regex(/^(?:sqlite:|postgres(?:ql)?:\/\/)./, "use sqlite:PATH or postgres://…")
     .optional()
     .describe(
-      "Database of the control plane. Absent: `control.db` in `data_dir`. Control planes that take over from each other share a PostgreSQL.",
+      "Database of the control plane, `postgres://…` or `sqlite:PATH`. Absent: `control.db` in `data_dir`. Control planes that take over from each other share a PostgreSQL.",
     ),
   auth: z
     .strictObject({
