@@ -1,12 +1,8 @@
 import assert from "node:assert/strict";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { viewJob } from "../contract/job-view.ts";
 import { aJob } from "../testing/a-job.ts";
-import { captureIo } from "../testing/capture-io.ts";
-import { cliCommands } from "./commands.ts";
-import { dispatch } from "./dispatch.ts";
+import { runCtl } from "../testing/run-ctl.ts";
 
 const JOB = viewJob(
   aJob({
@@ -16,55 +12,34 @@ const JOB = viewJob(
   0,
 );
 
-async function run(
-  argv: readonly string[],
-  status: number,
-  body: unknown,
-): Promise<{ code: number; out: string; err: string; asked: string[] }> {
-  const asked: string[] = [];
-  const server = createServer((req, res) => {
-    asked.push(`${req.method} ${req.url}`);
-    res.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { io, output } = captureIo({ YARDMASTER_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}` });
-  try {
-    const code = await dispatch([...argv, "--data-dir", "no-such-folder"], cliCommands, "0", io);
-    return { code, ...output(), asked };
-  } finally {
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
-  }
-}
-
 test("`ctl jobs list` shows each job in a line and where the next page begins [20.J1]", async () => {
   const page = { object: "list", data: [JOB, JOB], next_cursor: "7" };
-  const ran = await run(["ctl", "jobs", "list", "--state", "failed", "--limit", "2"], 200, page);
-  assert.deepEqual(ran.asked, ["GET /v1/jobs?limit=2&state=failed"]);
+  const ran = await runCtl(["ctl", "jobs", "list", "--state", "failed", "--limit", "2"], 200, page);
+  assert.deepEqual(ran.asked, [["GET /v1/jobs?limit=2&state=failed", null]]);
   assert.equal(ran.code, 0);
   const lines = ran.out.trimEnd().split("\n");
   assert.equal(lines.length, 4);
   assert.match(lines[1] ?? "", /^job_00000000_a +queued +batch +m +k .* 0\/1 +0\/3 +ENGINE_ERROR$/);
   assert.equal(lines[3], "more: --cursor 7");
-  const asJson = await run(["ctl", "jobs", "list", "--json"], 200, page);
+  const asJson = await runCtl(["ctl", "jobs", "list", "--json"], 200, page);
   assert.equal((JSON.parse(asJson.out) as { jobs: unknown[] }).jobs.length, 2);
 });
 
 test("`ctl jobs show` tells what was decided, with nothing that moves a terminal's cursor [20.J2 80.D36]", async () => {
-  const ran = await run(["ctl", "jobs", "show", "job_00000000_a"], 200, JOB);
-  assert.deepEqual(ran.asked, ["GET /v1/jobs/job_00000000_a"]);
+  const ran = await runCtl(["ctl", "jobs", "show", "job_00000000_a"], 200, JOB);
+  assert.deepEqual(ran.asked, [["GET /v1/jobs/job_00000000_a", null]]);
   assert.match(ran.out, /queued: for model m\\u001b\[2J/);
   assert.equal(ran.out.includes("\u001b"), false);
 });
 
 test("`ctl jobs cancel` ends a job, and a refusal is an exit code of its own [20.J1]", async () => {
-  const ran = await run(["ctl", "jobs", "cancel", "job_00000000_a"], 200, { ...JOB, state: "cancelled" });
+  const ran = await runCtl(["ctl", "jobs", "cancel", "job_00000000_a"], 200, { ...JOB, state: "cancelled" });
   assert.deepEqual(
     [ran.code, ran.asked, ran.out],
-    [0, ["DELETE /v1/jobs/job_00000000_a"], "job job_00000000_a is cancelled\n"],
+    [0, [["DELETE /v1/jobs/job_00000000_a", null]], "job job_00000000_a is cancelled\n"],
   );
-  const refused = await run(["ctl", "jobs", "cancel", "x"], 404, { error: { code: "JOB_UNKNOWN", message: "no" } });
+  const refused = await runCtl(["ctl", "jobs", "cancel", "x"], 404, { error: { code: "JOB_UNKNOWN", message: "no" } });
   assert.equal(refused.code, 1);
-  assert.equal((await run(["ctl", "jobs", "cancel", "../x"], 200, JOB)).code, 2);
-  assert.equal((await run(["ctl", "jobs", "show", "x"], 200, { nonsense: true })).code, 1);
+  assert.equal((await runCtl(["ctl", "jobs", "cancel", "../x"], 200, JOB)).code, 2);
+  assert.equal((await runCtl(["ctl", "jobs", "show", "x"], 200, { nonsense: true })).code, 1);
 });

@@ -1,40 +1,10 @@
 import assert from "node:assert/strict";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import type { ApprovalView, OverflowStateView, SpendView } from "../contract/overflow-view.ts";
 import { captureIo } from "../testing/capture-io.ts";
+import { runCtl } from "../testing/run-ctl.ts";
 import { cliCommands } from "./commands.ts";
 import { dispatch } from "./dispatch.ts";
-
-interface Ran {
-  readonly code: number;
-  readonly out: string;
-  readonly err: string;
-  readonly asked: readonly (readonly [request: string, body: unknown])[];
-}
-
-/** Against a gateway that answers everything in one way. */
-async function run(argv: readonly string[], status: number, body: unknown): Promise<Ran> {
-  const asked: [string, unknown][] = [];
-  const server = createServer((req, res) => {
-    let text = "";
-    req.on("data", (chunk: Buffer) => (text += chunk.toString()));
-    req.on("end", () => {
-      asked.push([`${req.method} ${req.url}`, text === "" ? null : JSON.parse(text)]);
-      res.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
-    });
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { io, output } = captureIo({ YARDMASTER_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}` });
-  try {
-    const code = await dispatch([...argv, "--data-dir", "no-such-folder"], cliCommands, "0", io);
-    return { code, ...output(), asked };
-  } finally {
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
-  }
-}
 
 const STATE: OverflowStateView = {
   upstream: "video",
@@ -107,7 +77,7 @@ const SPEND: SpendView = {
 };
 
 test("`ctl overflow` shows each signal, what each tier lacks and where a job would go, and asks for nothing else [50.V5]", async () => {
-  const ran = await run(["ctl", "overflow", "video"], 200, STATE);
+  const ran = await runCtl(["ctl", "overflow", "video"], 200, STATE);
   assert.deepEqual([ran.code, ran.asked], [0, [["GET /overflow/video", null]]]);
   assert.match(ran.out, /upstream video: loaded \(vram 42\.4% ≥ 1\.0%/);
   assert.match(ran.out, /a job would go to: nobody else, it stays here/);
@@ -115,23 +85,25 @@ test("`ctl overflow` shows each signal, what each tier lacks and where a job wou
   assert.match(ran.out, /minimax +minimax +not approved +0 +closed +not_approved, no_key/);
   assert.match(ran.out, /minimax is asked for nothing since 2026-01-01.*: it answered 402; .*ctl spend resume minimax/);
   assert.ok(!ran.out.includes("\u001b"));
-  const json = await run(["ctl", "overflow", "video", "--json"], 200, STATE);
+  const json = await runCtl(["ctl", "overflow", "video", "--json"], 200, STATE);
   assert.deepEqual(JSON.parse(json.out), STATE);
 });
 
 test("`ctl approve` approves one job for one tier up to a price, lists and revokes [80.O3 50.V4]", async () => {
-  const given = await run(["ctl", "approve", "job_a", "--tier", "minimax", "--max-price", "0.5"], 201, APPROVAL);
+  const given = await runCtl(["ctl", "approve", "job_a", "--tier", "minimax", "--max-price", "0.5"], 201, APPROVAL);
   assert.deepEqual(
     [given.code, given.asked],
     [0, [["POST /admin/overflow/approvals", { job: "job_a", tier: "minimax", max_price: 0.5, expires_s: 3_600 }]]],
   );
   assert.match(given.out, /minimax +job_a +0\.5 EUR +boss +\S+ +open +0123456789ab/);
-  const revoked = await run(["ctl", "approve", "job_a", "--tier", "minimax", "--revoke"], 200, {
+  const revoked = await runCtl(["ctl", "approve", "job_a", "--tier", "minimax", "--revoke"], 200, {
     ...APPROVAL,
     state: "revoked",
   });
   assert.deepEqual([revoked.code, revoked.asked[0]?.[0]], [0, "DELETE /admin/overflow/approvals/minimax/job_a"]);
-  const listed = await run(["ctl", "approve", "--list"], 200, { data: [APPROVAL, { ...APPROVAL, state: "forged" }] });
+  const listed = await runCtl(["ctl", "approve", "--list"], 200, {
+    data: [APPROVAL, { ...APPROVAL, state: "forged" }],
+  });
   assert.equal(listed.asked[0]?.[0], "GET /admin/overflow/approvals");
   assert.match(listed.out, /forged/);
 });
@@ -150,26 +122,26 @@ const spends: readonly [args: readonly string[], request: string, body: unknown]
 ];
 for (const [args, request, body] of spends)
   test(`\`ctl spend ${args.join(" ")}\` asks for that alone, and a refusal is exit code 1 [50.V4 80.O7]`, async () => {
-    const ran = await run(["ctl", "spend", ...args], 200, {});
+    const ran = await runCtl(["ctl", "spend", ...args], 200, {});
     assert.deepEqual([ran.code, ran.asked, ran.out], [0, [[request, body]], "done\n"]);
     for (const [status, code] of [
       [403, "FORBIDDEN"],
       [503, "OVERFLOW_LEDGER_UNAVAILABLE"],
       [503, "AUDIT_UNAVAILABLE"],
     ] as const) {
-      const refused = await run(["ctl", "spend", ...args], status, { error: { code, message: "no" } });
+      const refused = await runCtl(["ctl", "spend", ...args], status, { error: { code, message: "no" } });
       assert.deepEqual([refused.code, refused.out], [1, ""]);
       assert.match(refused.err, new RegExp(code));
     }
   });
 
 test("`ctl spend` shows what was spent and held, that it is stopped, and unknown as `-` [50.V4 80.O2]", async () => {
-  const ran = await run(["ctl", "spend"], 200, SPEND);
+  const ran = await runCtl(["ctl", "spend"], 200, SPEND);
   assert.equal(ran.code, 0);
   assert.match(ran.out, /^stopped by boss at 2026-01-01T00:00:00\.000Z: odd\n/);
   assert.match(ran.out, /minimax +- +1\.5 \+ 0\.5 of 20 +1\.5 \+ 0\.5 of - +-/);
   assert.match(ran.out, /minimax:job_a +unknown +0\.5 EUR/);
-  const json = await run(["ctl", "spend", "show", "--json"], 200, SPEND);
+  const json = await runCtl(["ctl", "spend", "show", "--json"], 200, SPEND);
   assert.deepEqual(JSON.parse(json.out), SPEND);
 });
 
@@ -190,7 +162,7 @@ const wrong: readonly (readonly string[])[] = [
 ];
 for (const args of wrong)
   test(`\`ctl ${args.join(" ")}\` is a usage error that asks no gateway [50.V4]`, async () => {
-    const ran = await run(["ctl", ...args], 200, {});
+    const ran = await runCtl(["ctl", ...args], 200, {});
     assert.deepEqual([ran.code, ran.asked], [2, []]);
   });
 
@@ -198,5 +170,5 @@ test("a gateway that is not there is exit code 3, and an answer of another shape
   const { io } = captureIo({ YARDMASTER_URL: "http://127.0.0.1:9" });
   assert.equal(await dispatch(["ctl", "spend", "stop", "--data-dir", "none"], cliCommands, "0", io), 3);
   for (const args of [["overflow", "video"], ["spend"], ["approve", "--list"]])
-    assert.equal((await run(["ctl", ...args], 200, { nonsense: true })).code, 1);
+    assert.equal((await runCtl(["ctl", ...args], 200, { nonsense: true })).code, 1);
 });

@@ -83,6 +83,27 @@ const newCounts = (): LedgerCounts => ({
   queuedPeak: 0,
 });
 
+/** Of a request of which nothing has happened yet. */
+export const newEntry = (
+  opened: Pick<LedgerEntry, "id" | "method" | "path" | "headers" | "openedMs">,
+): LedgerEntry => ({
+  ...opened,
+  model: "",
+  tag: "",
+  stream: false,
+  bodySha256: "",
+  bodyBytes: 0,
+  status: null,
+  slotMs: null,
+  headMs: null,
+  firstByteMs: null,
+  endedMs: null,
+  slotFreeMs: null,
+  end: null,
+  tokens: 0,
+  bytesOut: 0,
+});
+
 type Waiter = { readonly met: (ledger: LedgerView) => boolean; readonly done: (met: boolean) => void };
 
 export class Ledger {
@@ -98,27 +119,7 @@ export class Ledger {
   }
 
   open(id: string, method: string, path: string, headers: readonly string[]): RequestRecord {
-    const entry: LedgerEntry = {
-      id,
-      path,
-      method,
-      headers,
-      openedMs: this.#clock.mono(),
-      model: "",
-      tag: "",
-      stream: false,
-      bodySha256: "",
-      bodyBytes: 0,
-      status: null,
-      slotMs: null,
-      headMs: null,
-      firstByteMs: null,
-      endedMs: null,
-      slotFreeMs: null,
-      end: null,
-      tokens: 0,
-      bytesOut: 0,
-    };
+    const entry = newEntry({ id, method, path, headers, openedMs: this.#clock.mono() });
     this.#entries.push(entry);
     if (this.#entries.length > LEDGER_ENTRIES_MAX * 1.25) this.#entries = this.#entries.slice(-LEDGER_ENTRIES_MAX);
     const record = new RequestRecord(entry, this.#clock, [this.#total], () => this.#changed());

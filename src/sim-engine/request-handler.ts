@@ -13,7 +13,7 @@ import {
 import { replyByScript } from "./fixed-reply.ts";
 import { runGeneration, type EngineParts } from "./generate.ts";
 import { isObject, textOf, type Json, type JsonObject } from "./json.ts";
-import { RequestRecord, type Ledger } from "./ledger.ts";
+import { newEntry, RequestRecord, type Ledger } from "./ledger.ts";
 import { image, speech, transcription } from "./media.ts";
 import { CONTEXT_TOKENS_DEFAULT, type SimEngineOptions } from "./options.ts";
 import { pageOf, tagOf, type Page } from "./pages.ts";
@@ -305,27 +305,7 @@ export class RequestHandler {
   }
 
   #unlisted(): RequestRecord {
-    const entry = {
-      id: "",
-      path: "",
-      method: "",
-      headers: [],
-      openedMs: 0,
-      model: "",
-      tag: "",
-      stream: false,
-      bodySha256: "",
-      bodyBytes: 0,
-      status: null,
-      slotMs: null,
-      headMs: null,
-      firstByteMs: null,
-      endedMs: null,
-      slotFreeMs: null,
-      end: null,
-      tokens: 0,
-      bytesOut: 0,
-    };
+    const entry = newEntry({ id: "", method: "", path: "", headers: [], openedMs: 0 });
     return new RequestRecord(entry, this.#options.clock, [], () => {});
   }
 }

@@ -1,7 +1,6 @@
-import { parentPort, workerData } from "node:worker_threads";
+import { workerData } from "node:worker_threads";
 import type { DocCommit } from "../overflow/doc-store.ts";
-import { messageOf } from "../../kernel/errors.ts";
-import type { ThreadReply } from "../../kernel/thread-calls.ts";
+import { serveThread } from "../../kernel/serve-thread.ts";
 import { DocTables } from "./doc-tables.ts";
 
 export type DocRequest =
@@ -11,8 +10,6 @@ export type DocRequest =
   | { readonly kind: "close"; readonly call: number };
 
 /** The thread that owns the ledger's file: what waits for the disk there holds up nobody's stream. */
-const port = parentPort;
-if (port === null) throw new Error("doc-worker runs as a worker thread only");
 const { path } = workerData as { readonly path: string };
 let tables: DocTables | undefined;
 
@@ -31,13 +28,4 @@ function answer(request: DocRequest): unknown {
   }
 }
 
-port.on("message", (request: DocRequest) => {
-  let reply: ThreadReply;
-  try {
-    reply = { kind: "done", call: request.call, value: answer(request) };
-  } catch (error) {
-    reply = { kind: "failed", call: request.call, why: messageOf(error) };
-  }
-  port.postMessage(reply);
-  if (request.kind === "close") port.close();
-});
+serveThread<DocRequest>("doc-worker", answer);

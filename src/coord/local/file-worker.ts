@@ -1,7 +1,6 @@
-import { parentPort, workerData } from "node:worker_threads";
+import { workerData } from "node:worker_threads";
 import type { FileLimits } from "../files/file-store.ts";
-import { messageOf } from "../../kernel/errors.ts";
-import type { ThreadReply } from "../../kernel/thread-calls.ts";
+import { serveThread } from "../../kernel/serve-thread.ts";
 import { FileTables } from "./file-tables.ts";
 
 export type FileOperations = Omit<FileTables, "close">;
@@ -18,8 +17,6 @@ export type FileRequest =
   | { readonly kind: "close"; readonly call: number };
 
 /** The thread that owns the database of files: what waits for the disk there holds up nobody's stream. */
-const port = parentPort;
-if (port === null) throw new Error("file-worker runs as a worker thread only");
 const { path, limits } = workerData as FileWorkerData;
 let tables: FileTables | undefined;
 
@@ -39,15 +36,7 @@ function answer(request: FileRequest): unknown {
   return value;
 }
 
-port.on("message", (request: FileRequest) => {
-  let reply: ThreadReply;
-  try {
-    reply = { kind: "done", call: request.call, value: answer(request) };
-  } catch (error) {
-    reply = { kind: "failed", call: request.call, why: messageOf(error) };
-  }
-  const value = reply.kind === "done" ? reply.value : null;
+serveThread<FileRequest>("file-worker", answer, {
   // The bytes of a piece are its own memory: they change hands.
-  port.postMessage(reply, value instanceof Uint8Array && value.buffer instanceof ArrayBuffer ? [value.buffer] : []);
-  if (request.kind === "close") port.close();
+  give: (value) => (value instanceof Uint8Array && value.buffer instanceof ArrayBuffer ? [value.buffer] : []),
 });

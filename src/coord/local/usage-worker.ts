@@ -1,7 +1,6 @@
-import { parentPort, workerData } from "node:worker_threads";
+import { workerData } from "node:worker_threads";
 import type { UsageFlush } from "../../decide/usage/usage-book.ts";
-import { messageOf } from "../../kernel/errors.ts";
-import type { ThreadReply } from "../../kernel/thread-calls.ts";
+import { serveThread } from "../../kernel/serve-thread.ts";
 import { USAGE_BOUNDS, type UsageAsk, type UsagePlaceRead } from "../usage/usage-store.ts";
 import { UsageTables } from "./usage-tables.ts";
 
@@ -17,8 +16,6 @@ export type UsageRequest =
   | { readonly kind: "close"; readonly call: number };
 
 /** The thread that owns the file of what was used: what waits for the disk there holds up nobody's stream. */
-const port = parentPort;
-if (port === null) throw new Error("usage-worker runs as a worker thread only");
 const { path, keepDays } = workerData as { readonly path: string; readonly keepDays: number };
 let tables: UsageTables | undefined;
 
@@ -35,13 +32,4 @@ function answer(request: UsageRequest): unknown {
   }
 }
 
-port.on("message", (request: UsageRequest) => {
-  let reply: ThreadReply;
-  try {
-    reply = { kind: "done", call: request.call, value: answer(request) };
-  } catch (error) {
-    reply = { kind: "failed", call: request.call, why: messageOf(error) };
-  }
-  port.postMessage(reply);
-  if (request.kind === "close") port.close();
-});
+serveThread<UsageRequest>("usage-worker", answer);

@@ -1,37 +1,20 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import fc from "fast-check";
-import { Redis } from "ioredis";
 import { NO_LIMITS } from "../../contract/gateway-config.ts";
 import { dayOf, monthOf, pieceOf } from "../../decide/limits/windows.ts";
 import { systemClock } from "../../kernel/clock.ts";
-import { openRedisLink } from "../../testing/redis-links.ts";
-import { OwnRedis } from "../../testing/servers/redis-server.ts";
+import { ownRedisLink } from "../../testing/servers/own-redis-link.ts";
 import { aLimitRequest, anEntry, limitStoreSuite } from "../limits/limit-store.conformance.ts";
 import type { LimitAnswer, LimitRequest } from "../limits/limit-store.ts";
 import { LocalLimits } from "../local/local-limits.ts";
 import { RedisLimits } from "./redis-limits.ts";
-import type { RedisLink } from "./redis-link.ts";
 
-let server: OwnRedis;
-let admin: Redis;
-let link: RedisLink;
-
-before(async () => {
-  server = await OwnRedis.start();
-  admin = new Redis(server.url);
-  link = await openRedisLink(server.url, "t", 5_000);
-});
-
-after(async () => {
-  link.close();
-  admin.disconnect();
-  await server.close();
-});
+const redis = ownRedisLink();
 
 limitStoreSuite("in Redis", () => ({
-  store: new RedisLimits(link),
-  empty: async () => void (await admin.flushall()),
+  store: new RedisLimits(redis.link),
+  empty: async () => void (await redis.admin.flushall()),
   pass: (ms) => systemClock.sleep(ms, new AbortController().signal),
 }));
 
@@ -95,7 +78,7 @@ const requestOf = (round: string, step: AnyStep, now: number): LimitRequest =>
   });
 
 test("Redis and the model of it come to the same after any sequence [60.K3]", async () => {
-  const store = new RedisLimits(link);
+  const store = new RedisLimits(redis.link);
   let rounds = 0;
   await fc.assert(
     fc.asyncProperty(fc.array(anyStep, { minLength: 1, maxLength: 12 }), async (steps) => {
@@ -114,12 +97,12 @@ test("Redis and the model of it come to the same after any sequence [60.K3]", as
 });
 
 test("every key that holds counts has a time to live", async () => {
-  const store = new RedisLimits(link);
+  const store = new RedisLimits(redis.link);
   const want = { id: "r", limits: { ...NO_LIMITS, inFlightMax: 2 }, amount: { tokens: 1, micros: 1 } };
   await new Promise((resolve) =>
     store.ask(aLimitRequest({ gateway: "ttl", seq: 1, entries: [anEntry({ keyId: "ttl", want })] }), resolve),
   );
-  const keys = await admin.keys("{t:limits}:*ttl");
+  const keys = await redis.admin.keys("{t:limits}:*ttl");
   assert.equal(keys.length, 3);
-  for (const key of keys) assert.ok((await admin.pttl(key)) > 0, key);
+  for (const key of keys) assert.ok((await redis.admin.pttl(key)) > 0, key);
 });

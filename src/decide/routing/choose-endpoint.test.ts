@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { seededRandom } from "../../kernel/random.ts";
+import { anEndpointView } from "../../testing/an-endpoint-view.ts";
 import {
   chooseEndpoint,
   LOAD_STALE_MS,
@@ -13,22 +14,6 @@ import {
   type RoutingPolicy,
 } from "./choose-endpoint.ts";
 
-const anEndpoint = (id: string, part: Partial<EndpointView> = {}): EndpointView => ({
-  id,
-  slots: 8,
-  inFlight: 0,
-  external: 0,
-  draining: false,
-  guard: "pass",
-  breaker: "closed",
-  probeFree: true,
-  stalled: false,
-  suspect: false,
-  health: "healthy",
-  serves: true,
-  load: null,
-  ...part,
-});
 const aLoad = (part: Partial<LoadView> = {}): LoadView => ({ running: 0, waiting: 0, kvUse: 0, ageMs: 0, ...part });
 const POLICIES: readonly RoutingPolicy[] = ["least_loaded", "round_robin", "random_two"];
 
@@ -62,34 +47,40 @@ const excluded: readonly [string, Partial<EndpointView>, ExclusionReason][] = [
 for (const [name, part, why] of excluded) {
   test(`an endpoint that ${name} gets nothing, and the reason is told [10.R1]`, () => {
     for (const policy of POLICIES) {
-      assert.deepEqual(choose([anEndpoint("a", part)], { policy }), { kind: "none", why: [{ id: "a", why }] });
-      assert.equal(chosen([anEndpoint("a", part), anEndpoint("b", { inFlight: 7 })], { policy }), "b");
+      assert.deepEqual(choose([anEndpointView("a", part)], { policy }), { kind: "none", why: [{ id: "a", why }] });
+      assert.equal(chosen([anEndpointView("a", part), anEndpointView("b", { inFlight: 7 })], { policy }), "b");
     }
   });
 }
 
 test("a half-open endpoint whose probe is free, and one of unknown health, may be used [10.R1]", () => {
-  assert.equal(chosen([anEndpoint("a", { breaker: "halfOpen" })]), "a");
-  assert.equal(chosen([anEndpoint("a", { health: "unknown" })]), "a");
+  assert.equal(chosen([anEndpointView("a", { breaker: "halfOpen" })]), "a");
+  assert.equal(chosen([anEndpointView("a", { health: "unknown" })]), "a");
   assert.deepEqual(choose([]), { kind: "none", why: [] });
 });
 
 test("an endpoint that the request has tried is not tried again [10.R4]", () => {
-  assert.equal(chosen([anEndpoint("a"), anEndpoint("b", { inFlight: 7 })], { exclude: new Set(["a"]) }), "b");
-  assert.deepEqual(choose([anEndpoint("a")], { exclude: new Set(["a"]) }), {
+  assert.equal(chosen([anEndpointView("a"), anEndpointView("b", { inFlight: 7 })], { exclude: new Set(["a"]) }), "b");
+  assert.deepEqual(choose([anEndpointView("a")], { exclude: new Set(["a"]) }), {
     kind: "none",
     why: [{ id: "a", why: "tried" }],
   });
 });
 
 test("least_loaded takes the smallest part of slots in use, not the smallest count [10.R2]", () => {
-  assert.equal(chosen([anEndpoint("a", { slots: 4, inFlight: 2 }), anEndpoint("b", { slots: 16, inFlight: 4 })]), "b");
+  assert.equal(
+    chosen([anEndpointView("a", { slots: 4, inFlight: 2 }), anEndpointView("b", { slots: 16, inFlight: 4 })]),
+    "b",
+  );
 });
 
 test("the engine's queue, its work for others and a full cache speak against an endpoint [10.R2]", () => {
   for (const part of [{ waiting: 4 }, { running: 5 }, { kvUse: 0.9 }]) {
     assert.equal(
-      chosen([anEndpoint("a", { load: aLoad(part) }), anEndpoint("b", { inFlight: 1, load: aLoad({ running: 1 }) })]),
+      chosen([
+        anEndpointView("a", { load: aLoad(part) }),
+        anEndpointView("b", { inFlight: 1, load: aLoad({ running: 1 }) }),
+      ]),
       "b",
       JSON.stringify(part),
     );
@@ -98,14 +89,14 @@ test("the engine's queue, its work for others and a full cache speak against an 
 
 test("a report weighs less as it ages and nothing when stale [10.R2]", () => {
   const pair = (ageMs: number): EndpointView[] => [
-    anEndpoint("a", { load: aLoad({ waiting: 6, ageMs }) }),
-    anEndpoint("b", { inFlight: 2, load: aLoad({ running: 2 }) }),
+    anEndpointView("a", { load: aLoad({ waiting: 6, ageMs }) }),
+    anEndpointView("b", { inFlight: 2, load: aLoad({ running: 2 }) }),
   ];
   assert.equal(chosen(pair(0)), "b");
   assert.equal(chosen(pair(LOAD_STALE_MS)), "a");
   assert.equal(chosen(pair(LOAD_STALE_MS * 50)), "a");
   const weights = [0, 2_500, 5_000, 10_000, 20_000].map((ageMs) => {
-    const choice = choose([anEndpoint("a", { load: aLoad({ ageMs }) })], { explain: true });
+    const choice = choose([anEndpointView("a", { load: aLoad({ ageMs }) })], { explain: true });
     return choice.kind === "chosen" ? choice.scores?.[0]?.weight : undefined;
   });
   assert.deepEqual(weights, [1, 0.75, 0.5, 0, 0]);
@@ -116,15 +107,15 @@ test("a missing signal is unknown and never 0: the endpoint without it gains not
   const loaded = aLoad({ running: 2, waiting: 1, kvUse: 0.5 });
   for (const load of [null, silent]) {
     const shares = [0, 1].map((cursor) =>
-      chosen([anEndpoint("a", { load }), anEndpoint("b", { load: loaded })], { cursor }),
+      chosen([anEndpointView("a", { load }), anEndpointView("b", { load: loaded })], { cursor }),
     );
     assert.deepEqual(shares, ["a", "b"]);
-    assert.equal(chosen([anEndpoint("a", { load, inFlight: 1 }), anEndpoint("b", { load: loaded })]), "b");
+    assert.equal(chosen([anEndpointView("a", { load, inFlight: 1 }), anEndpointView("b", { load: loaded })]), "b");
   }
 });
 
 test("equal endpoints share: the first choice moves on with each request [10.R2]", () => {
-  const endpoints = ["a", "b", "c"].map((id) => anEndpoint(id));
+  const endpoints = ["a", "b", "c"].map((id) => anEndpointView(id));
   for (const policy of ["least_loaded", "round_robin"] as const) {
     assert.deepEqual(
       [0, 1, 2, 3].map((cursor) => chosen(endpoints, { policy, cursor })),
@@ -135,7 +126,7 @@ test("equal endpoints share: the first choice moves on with each request [10.R2]
 
 test("random_two takes the better of two and reaches every endpoint [10.R2]", () => {
   const random = seededRandom(3);
-  const endpoints = [anEndpoint("a"), anEndpoint("b"), anEndpoint("c", { inFlight: 7 })];
+  const endpoints = [anEndpointView("a"), anEndpointView("b"), anEndpointView("c", { inFlight: 7 })];
   const counts = new Map<string | undefined, number>();
   for (let i = 0; i < 300; i++) {
     const id = chosen(endpoints, { policy: "random_two", random });
@@ -143,15 +134,15 @@ test("random_two takes the better of two and reaches every endpoint [10.R2]", ()
   }
   assert.equal(counts.get("c"), undefined);
   assert.ok(counts.get("a")! > 100 && counts.get("b")! > 100);
-  assert.equal(chosen([anEndpoint("x")], { policy: "random_two" }), "x");
+  assert.equal(chosen([anEndpointView("x")], { policy: "random_two" }), "x");
 });
 
 test("the choice can be explained as plain data, the chosen one having the lowest total [10.R2]", () => {
   const choice = choose(
     [
-      anEndpoint("a", { inFlight: 4, load: aLoad({ running: 6, waiting: 2, kvUse: 0.5 }) }),
-      anEndpoint("b"),
-      anEndpoint("c", { stalled: true }),
+      anEndpointView("a", { inFlight: 4, load: aLoad({ running: 6, waiting: 2, kvUse: 0.5 }) }),
+      anEndpointView("b"),
+      anEndpointView("c", { stalled: true }),
     ],
     { explain: true },
   );
@@ -204,7 +195,7 @@ test("what is chosen is eligible, something is chosen when anything is, and the 
       fc.constantFrom(...POLICIES),
       fc.array(fc.nat(5)),
       (parts, cursor, policy, tried) => {
-        const endpoints = parts.map((part, index) => anEndpoint(String(index), part));
+        const endpoints = parts.map((part, index) => anEndpointView(String(index), part));
         const view = { policy, cursor, exclude: new Set(tried.map(String)) };
         const eligible = endpoints.filter(
           (each) =>

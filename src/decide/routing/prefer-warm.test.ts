@@ -2,27 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { seededRandom } from "../../kernel/random.ts";
+import { anEndpointView } from "../../testing/an-endpoint-view.ts";
 import { AffinityTable, type AffinityWish } from "./affinity-table.ts";
 import { chooseEndpoint, type EndpointChoice, type EndpointView } from "./choose-endpoint.ts";
 import { rankByHash } from "./prefer-warm.ts";
 import { hashText } from "./prefix-blocks.ts";
 
-const anEndpoint = (id: string, part: Partial<EndpointView> = {}): EndpointView => ({
-  id,
-  slots: 16,
-  inFlight: 0,
-  external: 0,
-  draining: false,
-  guard: "pass",
-  breaker: "closed",
-  probeFree: true,
-  stalled: false,
-  suspect: false,
-  health: "healthy",
-  serves: true,
-  load: null,
-  ...part,
-});
+const anEndpoint = (id: string, change: Partial<EndpointView> = {}): EndpointView =>
+  anEndpointView(id, { slots: 16, ...change });
 const FOUR = ["a", "b", "c", "d"].map((id) => anEndpoint(id));
 const conversation = (name: string, turns = 1): AffinityWish => ({
   session: null,

@@ -6,19 +6,7 @@ import { mergeUsage } from "./merge-usage.ts";
 import { UsageTotals } from "./sum-usage.ts";
 import type { UsageRow } from "./usage-book.ts";
 
-const sums = (change: Partial<UsageSums> = {}): UsageSums => ({
-  requests: 0,
-  outcomes: {},
-  replays: 0,
-  cache_hits: 0,
-  prompt_tokens: 0,
-  completion_tokens: 0,
-  cached_tokens: 0,
-  tokens_unknown: 0,
-  gpu_seconds: 0,
-  cost: {},
-  ...change,
-});
+const sums = (change: Partial<UsageSums> = {}): UsageSums => ({ ...mergeUsage([], null, 1).total, ...change });
 const viewOf = (
   rows: readonly UsageRow[],
   group: readonly UsageGroup[],

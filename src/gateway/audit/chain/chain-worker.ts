@@ -1,8 +1,7 @@
-import { parentPort, workerData } from "node:worker_threads";
+import { workerData } from "node:worker_threads";
 import type { ChainEntry } from "../../../contract/audit-chain.ts";
-import { messageOf } from "../../../kernel/errors.ts";
 import type { PurposeKey } from "../../../kernel/signer.ts";
-import type { ThreadReply } from "../../../kernel/thread-calls.ts";
+import { serveThread } from "../../../kernel/serve-thread.ts";
 import { ChainTables } from "./chain-tables.ts";
 
 export type ChainRequest =
@@ -30,8 +29,6 @@ export interface ChainWorkerData {
 }
 
 /** The thread that owns the file of the audit's chain. It opens it at the first request and again after any error. */
-const port = parentPort;
-if (port === null) throw new Error("chain-worker runs as a worker thread only");
 const { path, keys } = workerData as ChainWorkerData;
 let tables: ChainTables | undefined;
 
@@ -43,19 +40,13 @@ function answer(request: ChainRequest): unknown {
   return tables.page(after, limit, first ?? Math.max(after + 1, tables.first()), now);
 }
 
-port.on("message", (request: ChainRequest) => {
-  let reply: ThreadReply;
-  try {
-    reply = { kind: "done", call: request.call, value: answer(request) };
-  } catch (error) {
+serveThread<ChainRequest>("chain-worker", answer, {
+  onFailure: () => {
     try {
       tables?.close();
     } catch {
       // A handle that can't even be closed is left behind; the next request opens a new one.
     }
     tables = undefined;
-    reply = { kind: "failed", call: request.call, why: messageOf(error) };
-  }
-  port.postMessage(reply);
-  if (request.kind === "close") port.close();
+  },
 });
