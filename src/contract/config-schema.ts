@@ -315,7 +315,13 @@ export const configFile = z.strictObject({
     .positive()
     .default(402_653_184)
     .describe("Request bodies held in memory at once, over all requests."),
-  max_connections: z.int().positive().default(16_000).describe("Client connections at once."),
+  max_connections: z
+    .int()
+    .positive()
+    .default(16_000)
+    .describe(
+      "Client connections at once; fewer where the process may open too few files (`ulimit -n`), which the log tells.",
+    ),
   drain_s: z.number().min(0).max(86_400).default(300).describe("How long running answers may go on after SIGTERM."),
   endpoint_header: z.boolean().default(true).describe("Whether answers carry `x-yardmaster-endpoint`."),
   client_server: z

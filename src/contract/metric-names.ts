@@ -224,6 +224,12 @@ export const METRICS = {
     labels: ["state"],
     help: "Open connections: client, engine (all towards engines), and engine_idle (those of them that wait for work).",
   },
+  clientsTurnedAway: {
+    name: "yardmaster_clients_turned_away_total",
+    type: "counter",
+    labels: [],
+    help: "Client connections closed at once, since as many were open as max_connections, or the process's limit of open files, allows.",
+  },
   eventLoopDelay: {
     name: "yardmaster_event_loop_delay_seconds",
     type: "gauge",

@@ -49,7 +49,7 @@ import { SubmissionReader } from "./jobs/submission-reader.ts";
 import { JobRoutes } from "./jobs/job-routes.ts";
 import { Jobs } from "./jobs/open-jobs.ts";
 import { Overflow } from "./overflow/open-overflow.ts";
-import { makeEdge, openFeed } from "./open-ends.ts";
+import { connectionsMaxOf, makeEdge, openFeed } from "./open-ends.ts";
 import { lazySigner } from "./open-signer.ts";
 import { UpstreamRegistry } from "./upstreams/upstream-registry.ts";
 import { collectGatewayMetrics } from "./views/metrics-collectors.ts";
@@ -216,7 +216,7 @@ export class Gateway {
     this.#overflow = this.#makeOverflow(opened.signer);
     this.#documents = new DocumentRoutes({ ...this.#inferenceDeps, jobs: () => this.#openedJobs().service });
     this.#dispatcher = this.#makeDispatcher(this.#makeOwnRoutes(opened.metricsRegistry, opened.records));
-    this.#edge = makeEdge(config, this.#dispatcher, clock);
+    this.#edge = makeEdge(config, this.#dispatcher, options, this.#metrics);
     this.#collectMetrics();
   }
 
@@ -431,7 +431,7 @@ export class Gateway {
     this.#config = config;
     this.#keys.replace("config", config.auth.keys);
     this.#budget.setMax(config.maxBufferedBytes);
-    this.#edge.setConnectionsMax(config.maxConnections);
+    this.#edge.setConnectionsMax(connectionsMaxOf(config));
     this.#applyUpstreams();
     this.#applyGpuHealth();
     this.#stores.apply(config.upstreams);

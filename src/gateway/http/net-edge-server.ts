@@ -28,7 +28,13 @@ export class NetEdgeServer implements EdgeServer, EdgeOwner, AnswerLines {
   #dateSecond = -1;
   #date = "";
 
-  constructor(handlers: EdgeHandlers, clock: Clock, http: GatewayConfig["http"], connectionsMax: number) {
+  constructor(
+    handlers: EdgeHandlers,
+    clock: Clock,
+    http: GatewayConfig["http"],
+    connectionsMax: number,
+    onTurnedAway = (): void => {},
+  ) {
     this.handlers = handlers;
     this.clock = clock;
     this.headersTimeoutMs = http.headersTimeoutMs;
@@ -38,6 +44,7 @@ export class NetEdgeServer implements EdgeServer, EdgeOwner, AnswerLines {
     this.#server = createServer({ noDelay: true, pauseOnConnect: true }, (socket) => {
       if (this.#connections.length >= this.#connectionsMax) {
         socket.destroy();
+        onTurnedAway();
         return;
       }
       const connection = new EdgeConnection(socket, this);

@@ -40,7 +40,12 @@ export class NodeEdgeServer implements EdgeServer {
   readonly #connections = new WeakMap<Socket, ConnectionState>();
   #open = 0;
 
-  constructor(handlers: EdgeHandlers, http: GatewayConfig["http"], connectionsMax: number) {
+  constructor(
+    handlers: EdgeHandlers,
+    http: GatewayConfig["http"],
+    connectionsMax: number,
+    onTurnedAway = (): void => {},
+  ) {
     this.#handlers = handlers;
     this.#server = createServer({
       headersTimeout: http.headersTimeoutMs,
@@ -58,6 +63,7 @@ export class NodeEdgeServer implements EdgeServer {
     // Node would cut the list short and go on; the header rules refuse instead, so all of them must be seen.
     this.#server.maxHeadersCount = 0;
     this.#server.maxConnections = connectionsMax;
+    this.#server.on("drop", onTurnedAway);
     this.#server.on("connection", (socket) => {
       this.#open += 1;
       socket.once("close", () => (this.#open -= 1));

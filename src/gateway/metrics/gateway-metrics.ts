@@ -101,6 +101,7 @@ export interface GatewayMetrics {
   readonly bytesIn: CounterSeries;
   readonly bytesOut: CounterSeries;
   authFailed(why: "missing" | "unknown" | "expired" | "forbidden" | "rate_limited"): void;
+  readonly clientsTurnedAway: CounterSeries;
   configReloaded(result: "applied" | "refused"): void;
   /** One step of coordination has ended. */
   coordinationStep(script: string, outcome: string): void;
@@ -333,6 +334,7 @@ export function createGatewayMetrics(registry: Registry, version: string): Gatew
     authFailed: (why) => authFailures.labels(why).inc(),
     leasesLost: (upstream, leases) => lost.labels(upstream).inc(leases),
     storeEmptied: () => emptied.inc(),
+    clientsTurnedAway: counter(registry, METRICS.clientsTurnedAway).labels(),
     feedRefused: (why) => feedRefused.labels(FEED_REFUSALS[why]).inc(),
     coordinationStep: (script, outcome) => steps.labels(script, outcome).inc(),
     configReloaded(result) {
