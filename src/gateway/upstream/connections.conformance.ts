@@ -45,16 +45,21 @@ export function failureTests({ it, makeClient }: Suite): void {
     });
   }
 
-  it("a reset inside a body is told once, after what came before it", async () => {
-    await using server = await RawServer.listen({
-      onCall: ({ socket }) => socket.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", () => undefined),
+  for (const [framing, header] of [
+    ["of known length", "Content-Length: 10\r\n"],
+    ["that only its close ends", ""],
+    ["whose end is its close, as it says", "Connection: close\r\n"],
+  ])
+    it(`a reset inside a body ${framing} is told once, after what came before it`, async () => {
+      await using server = await RawServer.listen({
+        onCall: ({ socket }) => socket.write(`HTTP/1.1 200 OK\r\n${header}\r\nabc`, () => undefined),
+      });
+      const recorder = startExchange(makeClient(), aTarget(server.port), aRequest("/"), {
+        onData: () => (server.calls[0]?.socket.resetAndDestroy(), true),
+      });
+      assert.equal((await errorOf(recorder)).kind, "truncated");
+      assert.equal(recorder.payload.toString(), "abc");
     });
-    const recorder = startExchange(makeClient(), aTarget(server.port), aRequest("/"), {
-      onData: () => (server.calls[0]?.socket.resetAndDestroy(), true),
-    });
-    assert.equal((await errorOf(recorder)).kind, "truncated");
-    assert.equal(recorder.payload.toString(), "abc");
-  });
 
   it("an answer that comes before the whole body went out is the answer, and its connection is not used again", async () => {
     await using server = await RawServer.listen({

@@ -111,6 +111,8 @@ class UndiciConnection {
   closed = false;
   served = 0;
   connectError: Error | undefined;
+  /** What broke the socket. Undici takes a reset for the end of a body that only the end of its connection delimits. */
+  broken: Error | undefined;
   #socket: Socket | undefined;
   readonly #onGone: (connection: UndiciConnection) => void;
 
@@ -174,7 +176,10 @@ class UndiciConnection {
       socket.destroy();
     });
     socket.on("connectionAttempt", (ip: string, port: number) => this.attempts.push(formatAddress(ip, port)));
-    socket.on("error", (error) => settle(error));
+    socket.on("error", (error) => {
+      this.broken = error;
+      settle(error);
+    });
     socket.once("close", () => settle(new Error("the connection closed before it was ready")));
     socket.once(target.protocol === "https:" ? "secureConnect" : "connect", () => settle(undefined));
   }
@@ -286,6 +291,8 @@ class UndiciExchange implements UpstreamExchange, Dispatcher.DispatchHandler {
 
   onResponseEnd(controller: Dispatcher.DispatchController): void {
     if (this.#done) return;
+    const broken = this.#connection?.broken;
+    if (broken !== undefined) return this.#failBy(broken);
     this.#ended = toStrings(controller.rawTrailers);
     // Only after this call undici decides whether it keeps the socket.
     queueMicrotask(() => this.#end());
