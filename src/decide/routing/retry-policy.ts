@@ -3,11 +3,12 @@ import type { EngineErrorKind } from "../engines/adapter.ts";
 
 /** Why a try failed before the client saw a byte of its answer. */
 export type RetryCause =
-  /** As the upstream client says it; `reused`: on a connection that had served before. */
+  /** As the upstream client says it; `reused`: on a connection that had served before; `ours`: it was none of the engine's doing. */
   | {
       readonly kind: "transport";
       readonly failure: "connect" | "reset" | "truncated" | "protocol";
       readonly reused: boolean;
+      readonly ours?: boolean;
     }
   /** An error answer; `error` is the engine adapter's reading of it. */
   | { readonly kind: "status"; readonly status: number; readonly error: EngineErrorKind }

@@ -8,6 +8,7 @@ export type AttemptFailure =
       readonly kind: "transport";
       readonly failure: UpstreamFailure;
       readonly reused: boolean;
+      readonly ours?: boolean;
       readonly message: string;
     }
   /** An error answer of the engine, whole or its first part; or an error as first event that blames the request. It may be passed on as it is. */

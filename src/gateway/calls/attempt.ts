@@ -295,7 +295,8 @@ export class Attempt implements UpstreamHandler {
       this.#mode = "over";
       this.#owner.onEnd(this, { kind: "flow", error, facts: null, place: this.unwatched }, []);
     } else {
-      this.#fail({ kind: "transport", failure: error.kind, reused: error.reused, message: error.message });
+      const { kind: failure, reused, ours = false, message } = error;
+      this.#fail({ kind: "transport", failure, reused, ours, message });
     }
   }
 

@@ -72,7 +72,7 @@ export function retryCauseOf(failure: AttemptFailure, adapter: EngineAdapter): F
     }
     case "transport":
       return {
-        cause: { kind: "transport", failure: failure.failure, reused: failure.reused },
+        cause: { kind: "transport", failure: failure.failure, reused: failure.reused, ours: failure.ours === true },
         message: failure.message,
         answer: undefined,
       };
@@ -114,8 +114,10 @@ export const breakResult = (status: number | undefined): TryResult =>
 export const UNREACHED_MESSAGE = "the engine can't be reached";
 
 /** Where the engines are is for the log alone. */
-export const messageForClient = (cause: RetryCause, message: string): string =>
-  cause.kind === "transport" && cause.failure === "connect" ? UNREACHED_MESSAGE : message;
+export const messageForClient = (cause: RetryCause, message: string): string => {
+  if (cause.kind !== "transport" || cause.failure !== "connect") return message;
+  return cause.ours === true ? "the gateway could not open a connection" : UNREACHED_MESSAGE;
+};
 
 /** For the log: where it was, and what was said, without what lets us in there. */
 export const failureFacts = (

@@ -71,6 +71,14 @@ export function describeConnectError(
   return `cannot connect to ${target.hostname} port ${target.port}: ${reasonOf(error)}${tried}`;
 }
 
+const OUR_OWN: ReadonlySet<string> = new Set(["EMFILE", "ENFILE", "ENOMEM", "ENOBUFS"]);
+
+/** No connection came about for want of something of ours, whichever address was tried. */
+export function lacksMeans(error: Error | undefined): boolean {
+  if (error instanceof AggregateError) return error.errors.length > 0 && error.errors.every(lacksMeans);
+  return error !== undefined && "code" in error && typeof error.code === "string" && OUR_OWN.has(error.code);
+}
+
 function reasonOf(error: Error | undefined): string {
   if (error === undefined) return "the connection closed before it was ready";
   if (error instanceof AggregateError) return [...new Set(error.errors.map((one: Error) => reasonOf(one)))].join(", ");

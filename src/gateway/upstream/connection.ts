@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import type { MonoMs } from "../../kernel/clock.ts";
-import { type ConnectOptions, describeConnectError, formatAddress, openSocket } from "./connect.ts";
+import { type ConnectOptions, describeConnectError, formatAddress, lacksMeans, openSocket } from "./connect.ts";
 import type { ExchangeCarrier, NetExchange } from "./net-exchange.ts";
 import type { UpstreamFailure, UpstreamTarget } from "./port.ts";
 import { HEADROOM, ReadBuffer } from "./read-buffer.ts";
@@ -288,19 +288,19 @@ export class Connection implements ExchangeCarrier {
   #onSocketClosed(): void {
     if (this.#closed) return;
     if (!this.#connected) {
-      this.#fail("connect", describeConnectError(this.#error, this.target, this.attempts));
+      this.#fail("connect", describeConnectError(this.#error, this.target, this.attempts), lacksMeans(this.#error));
       return;
     }
     this.#onPeerClosed();
   }
 
-  #fail(kind: UpstreamFailure, message: string): void {
+  #fail(kind: UpstreamFailure, message: string, ours = false): void {
     const exchange = this.#exchange;
     const reused = kind === "reset" && this.#served > 0;
     const completeFraming = this.#reader.completeFraming();
     this.#exchange = undefined; // Failed here, so not to be carried by another connection.
     this.close();
-    exchange?.fail(kind, message, reused, completeFraming);
+    exchange?.fail(kind, message, reused, completeFraming, ours);
   }
 }
 

@@ -253,6 +253,25 @@ export function addressTests({ it, makeClient }: Suite): void {
       assert.ok(error.message.includes(address), error.message);
   });
 
+  it("what the gateway lacks itself is told from what the engine does not do [10.R5]", async () => {
+    const failsWith =
+      (code: string): LookupFunction =>
+      (_hostname, _options, callback) =>
+        void setImmediate(() => callback(Object.assign(new Error(code), { code }), []));
+    for (const [code, ours] of [
+      ["EMFILE", true],
+      ["ENFILE", true],
+      ["ENOTFOUND", false],
+      ["ECONNREFUSED", false],
+    ] as const) {
+      const client = makeClient(systemClock, failsWith(code));
+      const error = await errorOf(startExchange(client, aTarget(1, { hostname: "engine.test" }), aRequest("/")));
+      assert.deepEqual([error.kind, error.ours], ["connect", ours], code);
+    }
+    const unsent = await errorOf(startExchange(makeClient(), aTarget(1), aRequest("no path")));
+    assert.deepEqual([unsent.kind, unsent.ours], ["connect", true]);
+  });
+
   it("aborts while several addresses are tried are quiet", async () => {
     await using server = await RawServer.listen({ onCall: ({ socket }) => socket.write(answer("late")) });
     const client = makeClient(systemClock, resolvesTo(["::1", "127.0.0.2", "127.0.0.1"]));

@@ -48,7 +48,7 @@ export class NetUpstreamClient implements UpstreamClient, ConnectionOwner {
     const exchange = new NetExchange(target, request, head.kind === "head" ? head.text : "", handler);
     if (head.kind === "refused" || this.#closed) {
       const reason = head.kind === "refused" ? head.reason : "the client is closed";
-      setImmediate(() => exchange.fail("connect", `the request was not sent: ${reason}`));
+      setImmediate(() => exchange.fail("connect", `the request was not sent: ${reason}`, false, undefined, true));
       return exchange;
     }
     const connection = request.freshConnection ? undefined : this.#pool.take(target.origin);

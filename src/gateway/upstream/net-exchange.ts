@@ -71,9 +71,9 @@ export class NetExchange implements UpstreamExchange {
     this.handler.onEnd(trailers);
   }
 
-  fail(kind: UpstreamFailure, message: string, reused = false, completeFraming: Buffer = NO_BYTES): void {
+  fail(kind: UpstreamFailure, message: string, reused = false, completeFraming: Buffer = NO_BYTES, ours = false): void {
     if (this.done) return;
     this.done = true;
-    this.handler.onError({ kind, message, reused, completeFraming });
+    this.handler.onError({ kind, message, ours, reused, completeFraming });
   }
 }

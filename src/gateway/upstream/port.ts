@@ -62,6 +62,8 @@ export interface UpstreamError {
   readonly kind: UpstreamFailure;
   /** No secrets. For "connect" it names the addresses tried, so it is for the log only; others may go to the client. */
   readonly message: string;
+  /** Only of "connect": we had no means to connect (file descriptors, memory), or could not send it. It says nothing of the engine. */
+  readonly ours?: boolean;
   readonly reused: boolean;
   /**
    * Only after onChunks: bytes that complete the chunk already begun towards the client (line feeds, then CRLF), so that

@@ -3,7 +3,7 @@ import type { LookupFunction } from "node:net";
 import type { Clock } from "../../kernel/clock.ts";
 import type { TimerWheel } from "../../kernel/timer-wheel.ts";
 import type { ExchangeEnd, ExchangeRecorder } from "../../testing/record-exchange.ts";
-import type { UpstreamClient } from "./port.ts";
+import type { UpstreamClient, UpstreamError } from "./port.ts";
 
 export interface ClientTraits {
   readonly name: string;
@@ -31,7 +31,7 @@ export function endOf(recorder: ExchangeRecorder): Promise<ExchangeEnd> {
   });
 }
 
-export async function errorOf(recorder: ExchangeRecorder): Promise<{ kind: string; reused: boolean; message: string }> {
+export async function errorOf(recorder: ExchangeRecorder): Promise<UpstreamError> {
   const end = await endOf(recorder);
   assert.equal(end.kind, "error");
   return end.kind === "error" ? end.error : assert.fail();

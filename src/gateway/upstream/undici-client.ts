@@ -3,7 +3,7 @@ import { Readable } from "node:stream";
 import { Client, type Dispatcher } from "undici";
 import type { Clock, MonoMs } from "../../kernel/clock.ts";
 import type { TimerWheel } from "../../kernel/timer-wheel.ts";
-import { type ConnectOptions, describeConnectError, formatAddress, openSocket } from "./connect.ts";
+import { type ConnectOptions, describeConnectError, formatAddress, lacksMeans, openSocket } from "./connect.ts";
 import { IDLE_MS_MAX } from "./connection-pool.ts";
 import { HEAD_BYTES_MAX } from "./field-reader.ts";
 import type {
@@ -54,7 +54,7 @@ export class UndiciUpstreamClient implements UpstreamClient {
       if (idle === undefined) exchange.start(this.#connect(target));
       else exchange.startLater(idle);
     } else {
-      setImmediate(() => exchange.fail("connect", `the request was not sent: ${refusal}`));
+      setImmediate(() => exchange.fail("connect", `the request was not sent: ${refusal}`, false, true));
     }
     return exchange;
   }
@@ -254,10 +254,10 @@ class UndiciExchange implements UpstreamExchange, Dispatcher.DispatchHandler {
     return NO_BYTES;
   }
 
-  fail(kind: UpstreamFailure, message: string, reused = false): void {
+  fail(kind: UpstreamFailure, message: string, reused = false, ours = false): void {
     if (this.#done) return;
     this.#done = true;
-    this.#handler.onError({ kind, message, reused, completeFraming: NO_BYTES });
+    this.#handler.onError({ kind, message, ours, reused, completeFraming: NO_BYTES });
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
@@ -324,10 +324,9 @@ class UndiciExchange implements UpstreamExchange, Dispatcher.DispatchHandler {
       return;
     }
     if (connection.connectError !== undefined || this.#controller === undefined) {
-      this.fail(
-        "connect",
-        describeConnectError(connection.connectError ?? error, connection.target, connection.attempts),
-      );
+      const cause = connection.connectError ?? error;
+      const message = describeConnectError(cause, connection.target, connection.attempts);
+      this.fail("connect", message, false, lacksMeans(cause));
     } else if (isProtocolError(error, code)) {
       this.fail("protocol", `the engine's answer is not valid HTTP/1.1: ${code}`);
     } else if (this.#answered) this.fail("truncated", `the engine broke the connection inside its answer (${code})`);

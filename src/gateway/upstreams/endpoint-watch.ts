@@ -250,6 +250,7 @@ export class EndpointWatch {
     const fetched = await this.#get(health.path, ANY_PAGE, health.timeoutMs);
     if (this.#stopped) return;
     if (fetched.kind === "failed") {
+      if (fetched.ours === true) return; // What the gateway lacks is no fault of the engine's.
       this.#failedProbes += 1;
       endpoint.memoryUse = undefined;
       const refused = fetched.failure === "connect";

@@ -3,7 +3,12 @@ import type { UpstreamClient, UpstreamExchange, UpstreamFailure, UpstreamTarget 
 
 export type Fetched =
   | { readonly kind: "answer"; readonly status: number; readonly rawHeaders: readonly string[]; readonly body: string }
-  | { readonly kind: "failed"; readonly failure: UpstreamFailure | "timeout" | "tooLarge"; readonly message: string };
+  | {
+      readonly kind: "failed";
+      readonly failure: UpstreamFailure | "timeout" | "tooLarge";
+      readonly message: string;
+      readonly ours?: boolean;
+    };
 
 const PAGE_BYTES_MAX = 8 * 1024 * 1024;
 
@@ -54,7 +59,7 @@ export function fetchText(
         },
         onChunks: () => "done",
         onEnd: () => finish({ kind: "answer", status, rawHeaders, body: Buffer.concat(parts).toString("utf8") }),
-        onError: (error) => finish({ kind: "failed", failure: error.kind, message: error.message }),
+        onError: ({ kind: failure, message, ours = false }) => finish({ kind: "failed", failure, message, ours }),
       },
     );
   });

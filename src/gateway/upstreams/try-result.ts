@@ -14,7 +14,7 @@ export function resultKindOf(result: TryResult): ResultKind {
     case "stalled":
       return "abandoned"; // The watch that found the stall has opened the breaker by itself.
     case "transport":
-      if (result.failure === "connect") return "connectFailed";
+      if (result.failure === "connect") return result.ours === true ? "abandoned" : "connectFailed";
       return result.failure === "reset" && result.reused ? "abandoned" : "failed";
     case "status":
       if (result.error === "engineDead" || result.error === "shuttingDown") return "connectFailed";
