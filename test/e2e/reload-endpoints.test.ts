@@ -344,6 +344,21 @@ test("a waiting call goes to a moved endpoint as soon as the former upstream's c
   });
 });
 
+test("an upstream that had the endpoint all along keeps its slots there when another that had it too is removed [10.R6]", async () => {
+  await using engine = await sim(1);
+  const passive = { health: "passive", engine: "generic", endpoints: [{ url: engine.url }], slots: 2 };
+  const stays = { id: "v", models: ["n"], ...passive };
+  await withGateway([{ id: "u", models: ["m"], ...passive }, stays], async (gateway) => {
+    const long = [1, 2].map(() => startCall(gateway, { body: aTask({ tokens: 40, delayBetweenMs: 40 }) }));
+    for (const one of long) await one.received("data:");
+    gateway.gateway.applyConfig(gateway.configOf({ upstreams: [stays] }));
+    const answer = await call(gateway, { body: aTask({}, { model: "n" }) });
+    assert.ok(endsWhole(answer));
+    assert.equal(answer.queueMs, 0);
+    for (const one of long) assert.ok(endsWhole(await one.answer));
+  });
+});
+
 test("a model's name that moves to another upstream takes new calls along, and an alias that goes is unknown at once [10.R6]", async () => {
   await using one = await sim(1);
   await using two = await sim(2);

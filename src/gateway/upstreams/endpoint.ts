@@ -99,9 +99,12 @@ export class Endpoint {
   probe: object | null = null;
 
   readonly #left: LeftBehind;
+  /** Its upstream has it since then, by `LeftBehind`. */
+  joined: number;
 
   constructor(settings: EndpointSettings, upstream: UpstreamSettings, left: LeftBehind, now: MonoMs) {
     this.#left = left;
+    this.joined = left.turn();
     this.id = settings.id;
     this.url = settings.url;
     this.replica = settings.replica;
