@@ -260,7 +260,9 @@ test(
             }
           }),
         );
-        assert.ok(answers.filter(({ status }) => status === 200).length >= 95);
+        // The first ones are retried while the budget of retries lasts; those after them, until the breaker opens, are not.
+        const failed = answers.filter(({ status }) => status !== 200);
+        assert.ok(failed.length <= 10, failed.map(({ status, text }) => `${status}: ${text}`).join("\n"));
         const tripped = broken.ledger().opened;
         assert.ok(tripped <= 25, `${tripped} calls went to the broken endpoint`);
 

@@ -10,6 +10,7 @@ import { aTask, call, errorCodeOf, startCall, type CallAnswer } from "./support/
 import { type HealthPage, upstreamHealth } from "./support/health.ts";
 import { entriesOf, median, peakOf, quantile } from "./support/ledger-check.ts";
 import { OPERATOR_KEY, programFolder, reach, runProgram } from "./support/program.ts";
+import { crowdingOf } from "./support/run-queue.ts";
 
 // A gateway as a process of its own under more load than its engine can bear: what it lets through, what it sheds, and what
 // that costs it.
@@ -21,6 +22,7 @@ const MIB = 1024 * 1024;
 const never = new AbortController().signal;
 
 interface Gateway {
+  readonly pid: number;
   readonly to: ReturnType<typeof reach>;
   health(): Promise<HealthPage>;
   audit(query: string): Promise<AuditPage>;
@@ -35,6 +37,7 @@ async function withProcess(upstream: Record<string, unknown>, run: (gateway: Gat
   const get = (path: string): Promise<Response> =>
     fetch(`http://127.0.0.1:${port}${path}`, { headers: { authorization: `Bearer ${OPERATOR_KEY}` } });
   await run({
+    pid: program.pid,
     to: reach(port),
     health: async () => (await (await get("/health")).json()) as HealthPage,
     audit: async (query) => (await (await get(`/admin/audit${query}`)).json()) as AuditPage,
@@ -153,7 +156,7 @@ function occupancyOf(
 test(
   "with three hundred streams running, and large prompts coming in, the gateway answers its health page and small calls without a pause [80.G7 80.C24]",
   { timeout: 120_000 * TIMES },
-  async () => {
+  async (t) => {
     await using engine = await anEngine({ slots: 600 });
     await withProcess({ slots: 500, batch_max: 500, endpoints: [{ url: engine.url }] }, async (gateway) => {
       const streams = Array.from({ length: 300 }, () =>
@@ -170,6 +173,7 @@ test(
         assert.equal((await fetch(`http://127.0.0.1:${gateway.to.port}/healthz`)).status, 200);
         return systemClock.mono() - from;
       };
+      const crowding = crowdingOf(gateway.pid);
       await gateway.metric("yardmaster_event_loop_delay_seconds"); // The next look counts from here.
 
       const prompt = "word ".repeat(400_000);
@@ -189,7 +193,9 @@ test(
       assert.ok(quantile(probes, 0.99) < 1_000, `health page p99 ${quantile(probes, 0.99)} ms`);
       assert.ok(median(smalls) < 500, `small calls ${median(smalls)} ms`);
       const delay = (await gateway.metric("yardmaster_event_loop_delay_seconds", { stat: "p99" })) ?? Infinity;
-      assert.ok(delay < 0.25, `event loop delay p99 ${delay} s`);
+      const times = crowding();
+      t.diagnostic(`event loop delay p99 ${delay} s, on a machine that makes it ${times} times longer`);
+      assert.ok(delay < 0.1 * times, `${delay} s`);
       assert.ok(streams.every(({ status }) => status === 200));
       for (const one of streams) one.leave();
       await eventually(
