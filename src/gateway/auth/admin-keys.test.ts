@@ -114,6 +114,17 @@ test("a key that another gateway has made is taken by its hash, is the same key,
     assert.deepEqual([admin.ring.check(issued.key, "p").kind, admin.ring.check(next.key, "p").kind], ["wrong", "ok"]);
 });
 
+test("a key is revoked also where the file can't be read afterwards, and the others stay [60.K1]", (t) => {
+  const admin = open(t);
+  const [one, two] = [createKey(admin, { id: "one" }), createKey(admin, { id: "two" })];
+  const { stored } = admin;
+  t.mock.method(stored, "list", () => {
+    throw new Error("it can't be read");
+  });
+  assert.throws(() => revokeKey(admin, "one"), /can't be read/);
+  assert.deepEqual([admin.ring.check(one.key, "p").kind, admin.ring.check(two.key, "p").kind], ["wrong", "ok"]);
+});
+
 test("what can't be done is said by its code", (t) => {
   const admin = open(t);
   createKey(admin, { id: "chat" });

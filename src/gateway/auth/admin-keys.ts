@@ -70,6 +70,7 @@ export function revokeKey(admin: KeyAdmin, id: string): KeyChange<Here<RevokedKe
     id,
     act: () => {
       if (!admin.stored.revoke(id)) throw notStored(admin, id);
+      forget(admin, id);
       loadStoredKeys(admin);
       return { id, revoked: true };
     },
@@ -91,6 +92,12 @@ export function rotateKey(admin: KeyAdmin, id: string, body: unknown): KeyChange
       return viewIssued(id, issued);
     },
   };
+}
+
+/** What was revoked lets nobody in from here on, also where the file can't be read back. */
+function forget({ ring }: KeyAdmin, id: string): void {
+  const stored = ring.list().flatMap(({ key }) => (key.source === "stored" && key.id !== id ? key : []));
+  ring.replace("stored", stored);
 }
 
 /** Hexadecimal. Two ids of one key would be two names of whoever has it. */
