@@ -226,6 +226,10 @@ export function renderReport(results) {
       `| ${bar.id} | ${bar.what} | ${show(value)} | ${sign} ${bar.first} | ${sign} ${bar.goal} | ${verdict(bar, value)} |`,
     );
   }
+  if (results.mixed !== null) {
+    const rise = show(median(results.mixed.map(({ nginx }) => nginx.besideMs - nginx.aloneMs)));
+    lines.push("", `B6 in the same rounds through nginx: small calls' p99 rises by ${rise} ms.`);
+  }
   lines.push("", ...rawTable(results.compare, "Beside nginx"), ...rawTable(results.peers, "Beside other gateways"));
   return `${lines.join("\n")}\n`;
 }

@@ -21,6 +21,8 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const KEY = "sk-0123456789abcdef0123456789abcdef";
 const STUB = 9000;
 const OURS = 8200;
+/** As the yardstick's configuration for it says. */
+const NGINX = 8101;
 
 const { values } = parseArgs({
   options: {
@@ -71,7 +73,7 @@ writeFileSync(
 );
 const oursCommand = [join(ROOT, "bin", "yardmaster"), "gateway", "--config", config, "--log-level", "error"];
 const targets = [
-  { name: "nginx", cmd: ["nginx", "-c", nginxConf], port: 8101 },
+  { name: "nginx", cmd: ["nginx", "-c", nginxConf], port: NGINX },
   { name: "yardmaster", cmd: oursCommand, port: OURS },
 ];
 const short = ["--duration", "2", "--warmup", "0.5"];
@@ -241,58 +243,37 @@ function readLines(path) {
     .map((line) => JSON.parse(line));
 }
 
-/** B6: what 5 MB image bodies, 8 at once, do to 200 small calls a second beside them. */
+/** B6: what 5 MB image bodies, 8 at once, do to 200 small calls a second beside them; the same through nginx in each round. */
 async function measureMixed() {
   const stub = spawn("taskset", ["-c", "1", gwbench, "--listen", String(STUB)], { stdio: "ignore" });
+  const nginx = spawn("taskset", ["-c", "0", "nginx", "-c", nginxConf], { stdio: "ignore" });
   const gateway = await startOurs();
-  const small = (seconds) =>
-    client([
-      "--conns",
-      "32",
-      "--rate",
-      "200",
-      "--duration",
-      String(seconds),
-      "--warmup",
-      "1",
-      "--pid",
-      String(gateway.pid),
-    ]);
-  await small(3);
-  const rounds = [];
-  for (let i = 0; i < Number(values.repeats); i += 1) {
-    const alone = await small(3);
-    const [beside, images] = await Promise.all([
-      small(3),
-      client([
-        "--conns",
-        "8",
-        "--body",
-        "5242880",
-        "--image",
-        "--duration",
-        "4",
-        "--warmup",
-        "0.3",
-        "--pid",
-        String(gateway.pid),
-      ]),
-    ]);
-    rounds.push({
+  const through = { ours: { port: OURS, pid: gateway.pid }, nginx: { port: NGINX, pid: nginx.pid } };
+  const small = (target, seconds) =>
+    client(target, ["--conns", "32", "--rate", "200", "--duration", String(seconds), "--warmup", "1"]);
+  const images = (target) =>
+    client(target, ["--conns", "8", "--body", "5242880", "--image", "--duration", "4", "--warmup", "0.3"]);
+  const round = async (target) => {
+    const alone = await small(target, 3);
+    const [beside, large] = await Promise.all([small(target, 3), images(target)]);
+    return {
       aloneMs: alone.lat_us.p99 / 1000,
       besideMs: beside.lat_us.p99 / 1000,
-      rssMb: images.rss_max_mb,
-      errors: alone.err + beside.err + images.err,
-    });
-  }
-  gateway.kill("SIGTERM");
-  stub.kill("SIGTERM");
+      rssMb: large.rss_max_mb,
+      errors: alone.err + beside.err + large.err,
+    };
+  };
+  await small(through.ours, 3);
+  const rounds = [];
+  for (let i = 0; i < Number(values.repeats); i += 1)
+    rounds.push({ ...(await round(through.ours)), nginx: await round(through.nginx) });
+  for (const child of [gateway, nginx, stub]) child.kill("SIGTERM");
   return rounds;
 }
 
-function client(args) {
+function client({ port, pid }, args) {
   return new Promise((done, fail) => {
-    const child = spawn("taskset", ["-c", "1", gwbench, "--target", String(OURS), ...args], {
+    const child = spawn("taskset", ["-c", "1", gwbench, "--target", String(port), "--pid", String(pid), ...args], {
       stdio: ["ignore", "pipe", "ignore"],
     });
     let text = "";
