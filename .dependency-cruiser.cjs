@@ -1,5 +1,5 @@
 // Imports go one way:
-//   kernel <- contract <- decide <- config | coord | access | link | metrics | trace <- gateway | control | agent | sim-engine | cli <- up | main
+//   kernel <- contract <- decide <- config | coord | access | audit | link | metrics | trace <- gateway | control | agent | sim-engine | cli <- up | main
 // Roles never import each other. Production files only: tests may reach anywhere, and only they reach src/testing/.
 const ROLES = "gateway|control|agent|sim-engine|cli";
 const only = (name, layer, allowed, comment) => ({
@@ -26,6 +26,7 @@ module.exports = {
     only("config-is-below-roles", "config", ["kernel", "contract", "decide"]),
     only("coord-is-below-roles", "coord", ["kernel", "contract", "decide"]),
     only("access-is-below-roles", "access", ["kernel", "contract", "decide"]),
+    only("audit-is-below-roles", "audit", ["kernel", "contract", "decide"]),
     only("metrics-is-below-roles", "metrics", ["kernel"]),
     only("trace-is-below-roles", "trace", ["kernel", "contract"]),
     only("link-is-below-roles", "link", ["kernel", "contract", "decide"]),

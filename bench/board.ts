@@ -120,6 +120,7 @@ async function measureAll(): Promise<void> {
     sessionKeys: [],
     dataDir: folder,
     databaseUrl: null,
+    signingSecrets: null,
     clock: systemClock,
     log: silentLogger,
     version: "bench",

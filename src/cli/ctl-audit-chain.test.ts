@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import type { ChainPage } from "../contract/audit-chain.ts";
+import { ADDRESSES_FILE } from "../contract/local-addresses.ts";
 import { linkEntry, NO_HASH, sealLine, type ChainEnd, type ChainMaker } from "../decide/audit/chain-lines.ts";
 import { Secret } from "../kernel/secret.ts";
 import { macOf, Signer } from "../kernel/signer.ts";
@@ -89,6 +90,23 @@ test("without the right secret nothing is called signed, and what can't be read 
     2,
   );
   assert.equal(await dispatch(["ctl", "audit", "verify"], CTL_AUDIT_COMMANDS, "0", io), 2);
+});
+
+test("--control exports the chain of a control plane, by its own route and from its own address [80.C47]", async () => {
+  const asked: string[] = [];
+  const server = createServer((req, res) => {
+    asked.push(req.url ?? "");
+    res.end(JSON.stringify({ lines: [], last: null, seal: whole().at(-1) ?? null } satisfies ChainPage));
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  await writeFile(join(folder, ADDRESSES_FILE), JSON.stringify({ gateway: "http://127.0.0.1:1", control: address }));
+  const { io } = captureIo();
+  const command = ["ctl", "audit", "export", "--control", "--after", "6", "--data-dir", folder];
+  assert.equal(await dispatch(command, CTL_AUDIT_COMMANDS, "0", io), 0);
+  server.closeAllConnections();
+  server.close();
+  assert.deepEqual(asked, ["/v1/audit/chain?after_seq=6"]);
 });
 
 test("an export asks page after page until the seal, and is whole [80.C47]", async () => {

@@ -4,6 +4,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { SIGNING_KEY_FILE } from "../contract/audit-chain.ts";
+import { CONTROL_ROUTES } from "../contract/control-api.ts";
 import { valueIn, type Env } from "../contract/env.ts";
 import { ChainCheck, type ChainVerdict, type MacCheck } from "../decide/audit/chain-lines.ts";
 import { hasSystemCode, messageOf } from "../kernel/errors.ts";
@@ -23,23 +24,33 @@ const page = z.object({
 const LINE_CHARS_MAX = 65_536;
 const LINE_FEED = "\n";
 
+const GATEWAY_ROUTE = "/admin/audit/chain";
+const EXPORT_OPTIONS = {
+  ...CTL_OPTIONS,
+  after: { type: "string", default: "0" },
+  control: { type: "boolean", default: false },
+} as const;
+
 const auditExport: Command = {
   words: ["ctl", "audit", "export"],
   summary: "print the signed chain of what administrators did and what was spent",
-  help: `usage: yardmaster ctl audit export [--after N] [options] > FILE\n\nPrints the chain of one gateway, a line for each entry, and the seal that says where it ends. Each gateway has its own.\n\n  --after N               only entries with a higher number\n${CTL_OPTIONS_HELP}`,
+  help: `usage: yardmaster ctl audit export [--after N] [options] > FILE\n\nPrints the chain of one gateway, or with --control of one control plane: a line for each entry, and the seal that says where it ends. Each has its own; those that share a data folder, as in \`up\`, have one.\n\n  --control               of a control plane; --url then names that\n  --after N               only entries with a higher number\n${CTL_OPTIONS_HELP}`,
   async run(args, io) {
-    const { values } = readArgs(args, { ...CTL_OPTIONS, after: { type: "string", default: "0" } }, { names: [] });
+    const { values } = readArgs(args, EXPORT_OPTIONS, { names: [] });
     if (!/^\d{1,15}$/.test(values.after)) throw usageError("--after: use a number");
-    const client = await openCtlClient(values, io);
+    const client = await openCtlClient(values, io, values.control ? "control" : "gateway");
+    const route = values.control ? CONTROL_ROUTES.auditChain : GATEWAY_ROUTE;
     let after = Number(values.after);
     let first: number | null = null;
     for (;;) {
       const query = `after_seq=${after}${first === null ? "" : `&first=${first}`}`;
-      const answer = await client.request("GET", `/admin/audit/chain?${query}`);
+      const answer = await client.request("GET", `${route}?${query}`);
       if (answer.kind !== "done") return reportFailure(answer, io);
       const parsed = page.safeParse(answer.body);
       if (!parsed.success || (parsed.data.seal === null && parsed.data.last === null)) {
-        io.err("the answer is no page of the audit's chain: is this a Yardmaster gateway?\n");
+        io.err(
+          `the answer is no page of the audit's chain: is this a Yardmaster ${values.control ? "control plane" : "gateway"}?\n`,
+        );
         return EXIT.failed;
       }
       const { lines, last, seal } = parsed.data;
@@ -64,15 +75,15 @@ const VERIFY_OPTIONS = {
 
 const auditVerify: Command = {
   words: ["ctl", "audit", "verify"],
-  summary: "check an export of the audit's chain, without a gateway",
+  summary: "check an export of the audit's chain, offline",
   help: `usage: yardmaster ctl audit verify FILE [options]
 
 Says whether each entry is as it was written and where it was written, and where the chain ends; else the first number at
-which it is not. No gateway is asked.
+which it is not. Nobody is asked.
 
   --secret-file FILE      the signing secret (default: ${SIGNING_KEY_FILE} in the data folder); more than one after a change
   --secret-env NAME       the same in an environment variable
-  --data-dir DIR          data folder of the gateway (default ./data)
+  --data-dir DIR          data folder of the gateway or control plane (default ./data)
   --hashes                check the hashes alone: who could write the file could have made the chain anew
   --who KEY_ID            list the numbers of the entries of this key
   --json                  JSON on standard output, and nothing else there

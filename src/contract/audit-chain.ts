@@ -8,6 +8,8 @@ export interface ChainEntry {
   readonly request: string;
   /** Whose key it was, as `hmac:…`: only who has the signing secret can tell. Null: nobody's. */
   readonly who: string | null;
+  /** The address that it was asked from, where a control plane was asked; null: nobody asked. */
+  readonly from?: string | null;
   /** Method and path, with the id of what was changed. */
   readonly act: string;
   readonly upstream: string | null;
@@ -18,7 +20,7 @@ export interface ChainEntry {
   readonly detail: string | null;
 }
 
-/** Answer of `GET /admin/audit/chain`. */
+/** Answer of `GET /admin/audit/chain` of a gateway, and of `GET /v1/audit/chain` of a control plane. */
 export interface ChainPage {
   readonly lines: readonly string[];
   /** The last sequence number of the page; null where there is no line. */

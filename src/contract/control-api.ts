@@ -18,6 +18,7 @@ export const CONTROL_ROUTES = {
   weights: "/v1/weights",
   weightsCollect: "/v1/weights/collect",
   events: "/v1/events",
+  auditChain: "/v1/audit/chain",
   enrolmentTokens: "/v1/enrolment-tokens",
   gateways: "/v1/gateways",
   restoredConfirm: "/v1/restored/confirm",

@@ -15,6 +15,7 @@ import type { Secret } from "../kernel/secret.ts";
 import { openTracer, type TraceSettings } from "../trace/open-tracer.ts";
 import type { Tracer } from "../trace/tracer.ts";
 import type { Answer } from "./api/answer.ts";
+import { ActAudit, type ActRequest } from "./audit/act-audit.ts";
 import { type ApiRequest, ApiServer } from "./api/api-server.ts";
 import { BoardAnswers, onceLink } from "./api/board-answers.ts";
 import { Board } from "./board/board.ts";
@@ -46,6 +47,8 @@ export interface ControlPlaneOptions {
   readonly dataDir: string;
   /** Null: the embedded database in `dataDir`. */
   readonly databaseUrl: Secret | null;
+  /** What the chain of what operators did is signed with; null: a secret of the data folder. */
+  readonly signingSecrets: readonly Secret[] | null;
   readonly clock: Clock;
   readonly log: Logger;
   readonly version: string;
@@ -65,6 +68,7 @@ const CATALOG_LOOK_MS = 1_000;
 const CERTIFICATES_MS = 60_000;
 const CLOSE_GRACE_MS = 2_000;
 
+type OwnHandler = Exclude<Handler, RelayHandler | BoardHandler | "auditChain">;
 type Bounded = CatalogPorts["bounded"];
 
 interface Parts {
@@ -96,6 +100,7 @@ export class ControlPlane {
   readonly #catalog: CatalogAnswers;
   readonly #gateways: GatewayAnswers;
   readonly #tracer: Tracer | null;
+  readonly #audit: ActAudit;
   readonly #relay: RelayAnswers;
   readonly #board: Board;
   readonly #boardAnswers: BoardAnswers;
@@ -150,6 +155,7 @@ export class ControlPlane {
       alone: opened.alone,
       onEvent: (event) => this.#spool.tell(event),
     });
+    this.#audit = new ActAudit({ clock, log, dataDir, secrets: options.signingSecrets });
     this.#source = settings.catalogFile === null ? null : this.#watchFile(settings.catalogFile);
     this.#leadership.onChange(() => this.#source?.look());
     this.#live = new LiveCluster({
@@ -325,7 +331,7 @@ export class ControlPlane {
     this.#board.close();
     await this.#live.close();
     await this.#api.close(CLOSE_GRACE_MS);
-    await Promise.all([this.#spool.close(), this.#tracer?.close()]);
+    await Promise.all([this.#spool.close(), this.#audit.close(), this.#tracer?.close()]);
     await this.#reader.close();
     await this.#opened.close();
     this.#options.log.info("control.stopped");
@@ -341,6 +347,7 @@ export class ControlPlane {
       store: this.#opened.store,
       leading: () => this.#leadership.mayAct(),
       onEvent: (event) => this.#spool.tell(event),
+      audited: (save) => this.#audit.file(save),
       signal: this.#end.signal,
     });
   }
@@ -362,10 +369,11 @@ export class ControlPlane {
     const { handler } = request.route;
     if (isRelayHandler(handler)) return relay(this.#relay, request, handler);
     if (isBoardHandler(handler)) return this.#boardAnswers.answer(request, handler);
-    return this.#answerOwn(request, handler);
+    if (handler === "auditChain") return this.#audit.page(request.query);
+    return this.#audit.act(request, (act) => this.#answerOwn(act, handler));
   }
 
-  #answerOwn(request: ApiRequest, handler: Exclude<Handler, RelayHandler | BoardHandler>): Promise<Answer> {
+  #answerOwn(request: ActRequest, handler: OwnHandler): Promise<Answer> {
     const { rest, query } = request;
     switch (handler) {
       case "healthz":

@@ -50,7 +50,7 @@ import { JobRoutes } from "./jobs/job-routes.ts";
 import { Jobs } from "./jobs/open-jobs.ts";
 import { Overflow } from "./overflow/open-overflow.ts";
 import { connectionsMaxOf, makeEdge, openFeed } from "./open-ends.ts";
-import { lazySigner } from "./open-signer.ts";
+import { lazySigner } from "../audit/open-signer.ts";
 import { UpstreamRegistry } from "./upstreams/upstream-registry.ts";
 import { collectGatewayMetrics } from "./views/metrics-collectors.ts";
 

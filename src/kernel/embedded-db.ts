@@ -55,12 +55,15 @@ function prepareSchema(
   { applicationId, version, schema, refusal, synchronous }: EmbeddedFormat,
 ): void {
   const pragma = (name: string): unknown => Object.values(db.prepare(`PRAGMA ${name}`).get() ?? {})[0];
-  const found = pragma("user_version");
-  const isFresh = found === 0 && db.prepare("SELECT count(*) AS n FROM sqlite_schema").get()?.["n"] === 0;
-  if (!isFresh && (pragma("application_id") !== applicationId || found !== version))
+  const isFresh = (): boolean =>
+    pragma("user_version") === 0 && db.prepare("SELECT count(*) AS n FROM sqlite_schema").get()?.["n"] === 0;
+  if (!isFresh() && (pragma("application_id") !== applicationId || pragma("user_version") !== version))
     throw new Error(`${refusal} of this version; move it away or set another data_dir`);
   db.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = ${synchronous};`);
-  if (!isFresh) return;
+  if (!isFresh()) return;
   const marks = `PRAGMA user_version = ${version}; PRAGMA application_id = ${applicationId};`;
-  inTransaction(db, () => db.exec(`${schema} ${marks}`));
+  // Another process may make the tables at the same time.
+  inTransaction(db, () => {
+    if (isFresh()) db.exec(`${schema} ${marks}`);
+  });
 }

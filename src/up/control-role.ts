@@ -53,6 +53,7 @@ async function runControl(flags: RoleFlags, ports: ProcessPorts): Promise<number
       sessionKeys: operator === null ? [] : [operator.key],
       dataDir,
       databaseUrl,
+      signingSecrets: loaded.config.signingSecrets,
       clock: io.clock,
       log,
       version: ports.version,

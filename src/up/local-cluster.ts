@@ -51,7 +51,7 @@ export class LocalCluster {
   /** Throws when the store can't be used, or the address is taken. An agent that can't start leaves the rest running. */
   static async start(options: LocalClusterOptions): Promise<LocalCluster> {
     const { loaded, io, version, operator } = options;
-    const { auth, dataDir, databaseUrl, otel } = loaded.config;
+    const { auth, dataDir, databaseUrl, signingSecrets, otel } = loaded.config;
     const log = new FarewellLog(options.log);
     const settings = { ...resolveControl(loaded.file.control, options.listen), catalogFile: options.catalogFile };
     if (settings.tls !== null)
@@ -62,7 +62,15 @@ export class LocalCluster {
     const gateway = makeSessionKey("local-gateway", "gateway");
     const sessionKeys = [operator.key, gateway.key];
     const common = { clock: io.clock, log, version, otel, metricsPublic: loaded.file.metrics.public };
-    const plane = await ControlPlane.start({ ...common, settings, auth, sessionKeys, dataDir, databaseUrl });
+    const plane = await ControlPlane.start({
+      ...common,
+      settings,
+      auth,
+      sessionKeys,
+      dataDir,
+      databaseUrl,
+      signingSecrets,
+    });
     return new LocalCluster(options, { plane, settings, gateway, log });
   }
 

@@ -38,11 +38,11 @@ import {
 } from "../../../src/control/api/routes.ts";
 import type { ErrorCode } from "../../../src/kernel/errors.ts";
 import { type BodyDoc, type OperationDoc, ID_IN_PATH, pathText, type QueryDoc, renderDocument } from "./document.ts";
-import { body, ok, text, whole } from "./parts.ts";
+import { body, chainOperation, ok, text, whole } from "./parts.ts";
 import { RELAY_OPERATIONS } from "./relay.ts";
 
 const STORE: readonly ErrorCode[] = ["STORE_UNAVAILABLE"];
-const ACT: readonly ErrorCode[] = ["NOT_LEADER", "STORE_UNAVAILABLE", "ACTION_REFUSED"];
+const ACT: readonly ErrorCode[] = ["NOT_LEADER", "STORE_UNAVAILABLE", "ACTION_REFUSED", "AUDIT_UNAVAILABLE"];
 const NODE = { node: pathText("Id or name of a node.", ID_IN_PATH) };
 const MODEL = { model: pathText("Name or alias of a model of the catalog.", "[A-Za-z0-9][A-Za-z0-9._:@+-]{0,100}") };
 const REPLICA = { replica: pathText("Id of a replica.", ID_IN_PATH) };
@@ -62,6 +62,7 @@ const CHANGES: readonly ErrorCode[] = [
   "CATALOG_CHANGED",
   "CONFIRMATION_NEEDED",
   "STORE_UNAVAILABLE",
+  "AUDIT_UNAVAILABLE",
 ];
 
 const nodeAction = (summary: string): OperationDoc => ({
@@ -163,7 +164,7 @@ const OPERATIONS: Readonly<Record<Documented, OperationDoc | ((route: ApiRoute) 
     summary: "Has nodes remove what nobody wants, or what is damaged",
     body: body(collectRequest, false),
     answers: ok("What each node did.", collectionView),
-    errors: ["WEIGHTS_HELD", "NOT_LEADER", ...STORE],
+    errors: ["WEIGHTS_HELD", "NOT_LEADER", "AUDIT_UNAVAILABLE", ...STORE],
   },
   gateways: {
     summary: "The gateways that are connected here",
@@ -179,19 +180,20 @@ const OPERATIONS: Readonly<Record<Documented, OperationDoc | ((route: ApiRoute) 
     summary: "Makes a gateway's credential",
     body: body(enrolRequest),
     answers: { 201: { description: "The only answer that holds it.", schema: gatewayCredentialView } },
-    errors: STORE,
+    errors: ["AUDIT_UNAVAILABLE", ...STORE],
   },
   gatewayRevoke: {
     summary: "Ends a gateway's credential",
     rest: { name: pathText("Name of the gateway.", ID_IN_PATH) },
     answers: ok("Done.", z.object({ name: z.string(), revoked: z.literal(true) })),
-    errors: ["KEY_UNKNOWN", ...STORE],
+    errors: ["KEY_UNKNOWN", "AUDIT_UNAVAILABLE", ...STORE],
   },
   restoredConfirm: {
     summary: "Says that what runs was looked at after an old copy of the store was put back",
     answers: ok("Done.", z.object({ confirmed: z.literal(true) })),
     errors: ACT,
   },
+  auditChain: chainOperation("The signed lines of what operators did"),
   events: {
     summary: "What happened",
     query: [
@@ -206,7 +208,7 @@ const OPERATIONS: Readonly<Record<Documented, OperationDoc | ((route: ApiRoute) 
     summary: "Makes the one-time token that lets a node in",
     body: body(tokenRequest),
     answers: { 201: { description: "The only answer that holds it.", schema: tokenView } },
-    errors: ["NODE_CONNECTED", ...STORE],
+    errors: ["NODE_CONNECTED", "AUDIT_UNAVAILABLE", ...STORE],
   },
   catalog: {
     summary: "The catalog in force",

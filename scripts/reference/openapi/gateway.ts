@@ -1,6 +1,5 @@
 import { z } from "zod";
 import { issuedKey, keyList, newKeyAsk, revokedKey, rotateKeyRequest } from "../../../src/contract/admin-keys.ts";
-import { CHAIN_PAGE_LINES_MAX } from "../../../src/contract/audit-chain.ts";
 import { AUDIT_LIMIT_MAX, AUDIT_TIME_HINT } from "../../../src/contract/audit-params.ts";
 import { gpuClearView, gpuHealthView } from "../../../src/contract/gpu-health-view.ts";
 import { jobSubmission } from "../../../src/contract/job-submission.ts";
@@ -20,7 +19,7 @@ import {
   type QueryDoc,
   renderDocument,
 } from "./document.ts";
-import { JSON_TYPE, body, ok, text, whole } from "./parts.ts";
+import { JSON_TYPE, body, chainOperation, ok, text, whole } from "./parts.ts";
 
 const words = (name: string, description: string, maxLength = 512): QueryDoc => ({
   name,
@@ -334,24 +333,7 @@ const OPERATIONS: Readonly<
     answers: ok("They.", AUDIT_PAGE),
     errors: ["AUDIT_UNAVAILABLE"],
   },
-  auditChain: {
-    summary: "The signed lines of what administrators did and of what was decided about money",
-    query: [
-      whole("after_seq", "Only later ones.", 0, 999_999_999_999_999),
-      whole("limit", `Lines at most. Absent: ${CHAIN_PAGE_LINES_MAX}.`, 1, CHAIN_PAGE_LINES_MAX),
-      whole("first", "The first number of a reading that goes on from a page before.", 0, 999_999_999_999_999),
-    ],
-    answers: ok("A page.", {
-      type: "object",
-      required: ["lines", "last", "seal"],
-      properties: {
-        lines: { type: "array", items: { type: "string" } },
-        last: { type: ["integer", "null"] },
-        seal: { type: ["string", "null"] },
-      },
-    }),
-    errors: ["AUDIT_UNAVAILABLE"],
-  },
+  auditChain: chainOperation("The signed lines of what administrators did and of what was decided about money"),
   usage: USAGE_OPERATION,
   keysList: {
     summary: "The keys that are let in",

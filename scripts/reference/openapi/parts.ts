@@ -1,5 +1,6 @@
 import type { z } from "zod";
-import type { AnswerDoc, BodyDoc, JsonSchema, QueryDoc } from "./document.ts";
+import { CHAIN_PAGE_LINES_MAX } from "../../../src/contract/audit-chain.ts";
+import type { AnswerDoc, BodyDoc, JsonSchema, OperationDoc, QueryDoc } from "./document.ts";
 
 export const JSON_TYPE = "application/json";
 
@@ -20,4 +21,24 @@ export const whole = (name: string, description: string, minimum: number, maximu
   name,
   description,
   schema: { type: "integer", minimum, maximum },
+});
+
+/** A page of the signed chain, as gateways and control planes give it out. */
+export const chainOperation = (summary: string): OperationDoc => ({
+  summary,
+  query: [
+    whole("after_seq", "Only later ones.", 0, 999_999_999_999_999),
+    whole("limit", `Lines at most. Absent: ${CHAIN_PAGE_LINES_MAX}.`, 1, CHAIN_PAGE_LINES_MAX),
+    whole("first", "The first number of a reading that goes on from a page before.", 0, 999_999_999_999_999),
+  ],
+  answers: ok("A page.", {
+    type: "object",
+    required: ["lines", "last", "seal"],
+    properties: {
+      lines: { type: "array", items: { type: "string" } },
+      last: { type: ["integer", "null"] },
+      seal: { type: ["string", "null"] },
+    },
+  }),
+  errors: ["AUDIT_UNAVAILABLE"],
 });

@@ -24,6 +24,9 @@ export interface ApiRequest {
   /** What the pattern's `*` stands for, decoded. */
   readonly rest: string;
   readonly query: URLSearchParams;
+  readonly requestId: string;
+  /** The address that it comes from; null: the connection has gone. */
+  readonly from: string | null;
   /** Id of the key that asks, and its role. */
   readonly keyId: string;
   readonly role: Role;
@@ -160,7 +163,8 @@ export class ApiServer {
     }
     const query = new URLSearchParams(target.query);
     const { keyId, role, holds } = caller;
-    const request = { req, route: match.route, rest: decoded(match.rest), query, keyId, role, holds };
+    const from = req.socket.remoteAddress ?? null;
+    const request = { req, route: match.route, rest: decoded(match.rest), query, requestId, from, keyId, role, holds };
     this.#ports.answer(request).then(
       (answer) => send(res, requestId, answer),
       (error: unknown) => this.#onError(res, requestId, match.route, error),

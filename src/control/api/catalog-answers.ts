@@ -13,6 +13,7 @@ import {
 } from "../catalog/catalog-keeper.ts";
 import type { CatalogSource } from "../catalog/catalog-source.ts";
 import { type Answer, json, Refusal } from "./answer.ts";
+import type { ActRequest } from "../audit/act-audit.ts";
 import type { ApiRequest } from "./api-server.ts";
 import { readBody, readJson } from "./read-body.ts";
 
@@ -66,12 +67,12 @@ export class CatalogAnswers {
     return json(diffAnswer(judged));
   }
 
-  async apply({ req, query, keyId }: ApiRequest): Promise<Answer> {
+  async apply({ req, query, keyId, onRecord }: ActRequest): Promise<Answer> {
     const { keeper } = this.#ports;
     const base = readIfMatch(req.headers["if-match"]);
     const text = await this.#text(req);
     const confirm = query.get("confirm");
-    const proposal = { text, source: "request", author: keyId, origin: "api" };
+    const proposal = { text, source: "request", author: keyId, origin: "api", onRecord };
     const outcome = await keeper.propose({
       ...proposal,
       ...(base === undefined ? {} : { base }),
@@ -80,12 +81,13 @@ export class CatalogAnswers {
     return answerOf(outcome);
   }
 
-  async rollback({ req, keyId }: ApiRequest): Promise<Answer> {
+  async rollback({ req, keyId, onRecord }: ActRequest): Promise<Answer> {
     const { keeper } = this.#ports;
     const base = readIfMatch(req.headers["if-match"]);
     const { revision, confirm } = read(rollbackRequest, await this.#json(req));
     const facts = {
       author: keyId,
+      onRecord,
       ...(base === undefined ? {} : { base }),
       ...(confirm === undefined ? {} : { confirm }),
     };
@@ -94,9 +96,9 @@ export class CatalogAnswers {
     return answerOf(outcome);
   }
 
-  async confirm({ req, keyId }: ApiRequest): Promise<Answer> {
+  async confirm({ req, keyId, onRecord }: ActRequest): Promise<Answer> {
     const { token } = read(confirmRequest, await this.#json(req));
-    const outcome = await this.#ports.source?.confirm(token, keyId);
+    const outcome = await this.#ports.source?.confirm(token, { author: keyId, onRecord });
     if (outcome === undefined)
       throw new YardmasterError("ACTION_REFUSED", "no change of the catalog's file waits for a confirmation here");
     return answerOf(outcome);

@@ -15,6 +15,7 @@ import { gatewayParts, idleParts, statusParts } from "../view/status-parts.ts";
 import { gpuViews, modelViews, NO_LEASE, nodeViews, placementView, replicaViews } from "../view/views.ts";
 import { type Answer, json } from "./answer.ts";
 import { answerOutcome } from "./outcome.ts";
+import type { ActRequest } from "../audit/act-audit.ts";
 import type { ApiRequest } from "./api-server.ts";
 import { read } from "./catalog-answers.ts";
 import { readJson, SMALL_BODY_LIMITS } from "./read-body.ts";
@@ -115,28 +116,31 @@ export class ClusterAnswers {
     return json({ events: await bounded(store.events(readEventQuery(query))) });
   }
 
-  async setNode({ rest, keyId }: ApiRequest, to: "open" | "cordoned" | "draining"): Promise<Answer> {
+  async setNode({ rest, keyId, onRecord }: ActRequest, to: "open" | "cordoned" | "draining"): Promise<Answer> {
     const node = await this.#nodeNamed(rest);
+    await onRecord(node.name);
     const outcome = await this.#ports.bounded(this.#ports.view.setNode(node.id, to, keyId));
     const body = { node: node.name, cordoned: to !== "open", draining: to === "draining" };
     return this.#done(outcome, unknownNode(rest), body);
   }
 
-  async removeNode({ rest, keyId }: ApiRequest): Promise<Answer> {
+  async removeNode({ rest, keyId, onRecord }: ActRequest): Promise<Answer> {
     const node = await this.#nodeNamed(rest);
+    await onRecord(node.name);
     const { view, bounded } = this.#ports;
     const outcome = await bounded(view.removeNode(node.id, keyId));
     return this.#done(outcome, unknownNode(rest), { node: node.name, removed: true });
   }
 
-  async retry({ rest, keyId }: ApiRequest): Promise<Answer> {
+  async retry({ rest, keyId, onRecord }: ActRequest): Promise<Answer> {
     const model = modelNamed(await this.#snapshot(), rest);
     if (model === undefined) throw unknownModel(rest);
+    await onRecord(model);
     const outcome = await this.#ports.bounded(this.#ports.view.retry(model, keyId));
     return this.#done(outcome, unknownModel(rest), { model, retried: true });
   }
 
-  async newToken({ req, keyId }: ApiRequest): Promise<Answer> {
+  async newToken({ req, keyId, onRecord }: ActRequest): Promise<Answer> {
     const { clock, store, bounded } = this.#ports;
     const { node, replace } = read(tokenRequest, await readJson(req, clock, SMALL_BODY_LIMITS));
     if (!replace && this.#ports.isConnected(node))
@@ -144,6 +148,7 @@ export class ClusterAnswers {
         "NODE_CONNECTED",
         `an agent is connected as node ${node}: a second machine needs another name; one that takes its place is enrolled with \`--replace\``,
       );
+    await onRecord(`for node ${node}${replace ? ", in the place of one that is connected" : ""}`, 201);
     const issued = await bounded(store.issueToken(node, keyId));
     if (issued === undefined) throw new YardmasterError("RATE_LIMITED", "too many enrolment tokens wait to be used");
     const { token, nodeId, expiresAt } = issued;
@@ -159,7 +164,8 @@ export class ClusterAnswers {
     return json({ replica: rest, shard, lines: found });
   }
 
-  async confirmRestored({ keyId }: ApiRequest): Promise<Answer> {
+  async confirmRestored({ keyId, onRecord }: ActRequest): Promise<Answer> {
+    await onRecord(null);
     const outcome = await this.#ports.bounded(this.#ports.view.confirmRestored(keyId));
     const nothing = new YardmasterError("ACTION_REFUSED", "the store is no old copy: there is nothing to confirm");
     return this.#done(outcome, nothing, { confirmed: true });

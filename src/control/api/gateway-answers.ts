@@ -6,7 +6,7 @@ import type { ControlStore } from "../store/control-store.ts";
 import type { ClusterView } from "../view/cluster-view.ts";
 import { gatewayViews } from "../view/views.ts";
 import { type Answer, json } from "./answer.ts";
-import type { ApiRequest } from "./api-server.ts";
+import type { ActRequest } from "../audit/act-audit.ts";
 import { read } from "./catalog-answers.ts";
 import { readJson, SMALL_BODY_LIMITS } from "./read-body.ts";
 
@@ -41,17 +41,19 @@ export class GatewayAnswers {
   }
 
   /** An earlier credential of the name ends. */
-  async enrol({ req, keyId }: ApiRequest): Promise<Answer> {
+  async enrol({ req, keyId, onRecord }: ActRequest): Promise<Answer> {
     const { clock, store, bounded, disconnect } = this.#ports;
     const { name } = read(enrolRequest, await readJson(req, clock, SMALL_BODY_LIMITS));
+    await onRecord(`for gateway ${name}`, 201);
     const credential = await bounded(store.issueGateway(name, keyId));
     if (credential === undefined) throw new YardmasterError("RATE_LIMITED", "there are too many gateways' credentials");
     disconnect(name);
     return json({ name, credential: credential.reveal() }, 201);
   }
 
-  async revoke({ rest, keyId }: ApiRequest): Promise<Answer> {
+  async revoke({ rest, keyId, onRecord }: ActRequest): Promise<Answer> {
     const { store, bounded, disconnect } = this.#ports;
+    await onRecord(null);
     if (!(await bounded(store.revokeGateway(rest, keyId))))
       throw new YardmasterError("KEY_UNKNOWN", "no gateway has a credential under this name");
     disconnect(rest);

@@ -6,7 +6,7 @@ import { YardmasterError } from "../../kernel/errors.ts";
 import type { Leadership } from "../leader/leadership.ts";
 import type { ClusterView } from "../view/cluster-view.ts";
 import type { Answer } from "./answer.ts";
-import type { ApiRequest } from "./api-server.ts";
+import type { ActRequest } from "../audit/act-audit.ts";
 import { read } from "./catalog-answers.ts";
 import { modelNamed, shown, unknownModel } from "./cluster-answers.ts";
 import { answerOutcome } from "./outcome.ts";
@@ -38,10 +38,11 @@ export class RestartAnswers {
     this.#ports = ports;
   }
 
-  async restart({ req, rest, keyId }: ApiRequest): Promise<Answer> {
+  async restart({ req, rest, keyId, onRecord }: ActRequest): Promise<Answer> {
     const { clock, view, leadership, bounded } = this.#ports;
     const asked = read(restartRequest, orEmpty(await readJson(req, clock, SMALL_BODY_LIMITS)));
     const wish = { stopFirst: asked.in_place, pace: paceOf(asked) };
+    await onRecord(JSON.stringify(asked));
     const outcome = await bounded(view.restart(rest, wish, keyId));
     const unknown = new YardmasterError("REPLICA_UNKNOWN", `there is no replica ${shown(rest)}`);
     return answerOutcome(leadership, outcome, unknown, (replicas) => ({
@@ -51,18 +52,21 @@ export class RestartAnswers {
   }
 
   /** Without a name: what is outdated. */
-  async rollout({ req, rest, keyId }: ApiRequest): Promise<Answer> {
+  async rollout({ req, rest, keyId, onRecord }: ActRequest): Promise<Answer> {
     const { clock, view, leadership, bounded } = this.#ports;
     const asked = read(rolloutRequest, orEmpty(await readJson(req, clock, SMALL_BODY_LIMITS)));
     const model = rest === "" ? null : await this.#modelNamed(rest);
-    const outcome = await bounded(view.rollout(model, paceOf(asked), asked.continue, keyId));
+    const pace = paceOf(asked);
+    await onRecord(JSON.stringify(asked));
+    const outcome = await bounded(view.rollout(model, pace, asked.continue, keyId));
     return answerOutcome(leadership, outcome, unknownModel(rest), (replicas) => ({ replicas }));
   }
 
-  async scale({ req, rest, keyId }: ApiRequest): Promise<Answer> {
+  async scale({ req, rest, keyId, onRecord }: ActRequest): Promise<Answer> {
     const { clock, view, leadership, bounded } = this.#ports;
     const { replicas } = read(scaleRequest, await readJson(req, clock, SMALL_BODY_LIMITS));
     const model = await this.#modelNamed(rest);
+    await onRecord(JSON.stringify({ replicas }));
     const outcome = await bounded(view.scale(model, replicas, keyId));
     return answerOutcome(leadership, outcome, unknownModel(rest), () => ({ model, replicas }));
   }

@@ -25,6 +25,7 @@ export type Handler =
   | "weights"
   | "weightsCollect"
   | "events"
+  | "auditChain"
   | "tokenNew"
   | "logs"
   | "gateways"
@@ -134,6 +135,7 @@ export const API_ROUTES: readonly ApiRoute[] = [
   row("DELETE", `${CONTROL_ROUTES.gateways}/credentials/*`, "gatewayRevoke", ADMINS),
   row("POST", CONTROL_ROUTES.restoredConfirm, "restoredConfirm", ADMINS),
   row("GET", CONTROL_ROUTES.events, "events", OPERATORS),
+  row("GET", CONTROL_ROUTES.auditChain, "auditChain", OPERATORS),
   row("POST", CONTROL_ROUTES.enrolmentTokens, "tokenNew", ADMINS),
   row("GET", CONTROL_ROUTES.catalog, "catalog", OPERATORS),
   row("PUT", CONTROL_ROUTES.catalog, "catalogApply", ADMINS),

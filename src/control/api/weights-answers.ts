@@ -10,7 +10,7 @@ import type { Clock } from "../../kernel/clock.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import type { ClusterView, SeenNode } from "../view/cluster-view.ts";
 import { type Answer, json } from "./answer.ts";
-import type { ApiRequest } from "./api-server.ts";
+import type { ActRequest } from "../audit/act-audit.ts";
 import { read } from "./catalog-answers.ts";
 import { readJson, SMALL_BODY_LIMITS } from "./read-body.ts";
 
@@ -28,7 +28,7 @@ export class WeightsAnswers {
     this.#ports = ports;
   }
 
-  answer(request: ApiRequest): Promise<Answer> {
+  answer(request: ActRequest): Promise<Answer> {
     return request.route.handler === "weights" ? this.#list() : this.#collect(request);
   }
 
@@ -40,10 +40,11 @@ export class WeightsAnswers {
   }
 
   /** Not bounded like a look into the store: it is the nodes that answer. */
-  async #collect({ req, keyId }: ApiRequest): Promise<Answer> {
+  async #collect({ req, keyId, onRecord }: ActRequest): Promise<Answer> {
     const { clock, view } = this.#ports;
     const body = await readJson(req, clock, SMALL_BODY_LIMITS);
     const { damaged } = read(collectRequest, body === undefined ? {} : body);
+    await onRecord(JSON.stringify({ damaged }));
     const outcome = await view.collectWeights(damaged, keyId);
     if (outcome.kind === "notLeader")
       throw new YardmasterError("NOT_LEADER", "agents obey the leader alone: ask the control plane that leads");

@@ -53,12 +53,13 @@ const text = (...models: readonly Entry[]): string =>
     })),
   });
 
+const ANA = { author: "ana", onRecord: () => Promise.resolve() };
+
 const give = (
   keeper: CatalogKeeper,
   body: string,
   facts: { base?: number; confirm?: string } = {},
-): Promise<ProposalOutcome> =>
-  keeper.propose({ text: body, source: "request", author: "ana", origin: "api", ...facts });
+): Promise<ProposalOutcome> => keeper.propose({ text: body, source: "request", origin: "api", ...ANA, ...facts });
 const namesOf = (keeper: CatalogKeeper): string[] => [...keeper.snapshot.catalog.models.keys()];
 
 test("a valid change is in force at once as a new revision, and who holds the old one keeps it [40.C1]", async () => {
@@ -159,7 +160,7 @@ test("an earlier revision can be brought back, as a new one [40.C1]", async () =
   const keeper = await openKeeper(store);
   await give(keeper, text({ name: "a", priority: 1 }));
   await give(keeper, text({ name: "a", priority: 2 }));
-  const facts = { author: "ana" };
+  const facts = ANA;
   assert.equal((await keeper.rollback(1, { ...facts, base: 1 }))?.kind, "changed");
   assert.equal((await keeper.rollback(1, facts))?.kind, "applied");
   assert.equal(keeper.snapshot.catalog.models.get("a")?.priority, 1);
@@ -245,6 +246,7 @@ async function withFile(
       events.push(event);
       changed.changed();
     },
+    audited: (save) => save(() => Promise.resolve()),
     signal: end.signal,
   });
   try {
@@ -304,12 +306,12 @@ test("a file that would take much away waits, is told of once, and is taken over
     const { held } = world.source;
     assert.ok(held !== null && held.why.includes("2 of 2"));
     world.source.look();
-    assert.equal((await world.source.confirm("0000", "ana"))?.kind, "unconfirmed");
+    assert.equal((await world.source.confirm("0000", ANA))?.kind, "unconfirmed");
     assert.deepEqual(namesOf(world.keeper), ["a", "b"]);
-    assert.equal((await world.source.confirm(held.token, "ana"))?.kind, "applied");
+    assert.equal((await world.source.confirm(held.token, ANA))?.kind, "applied");
     assert.deepEqual(namesOf(world.keeper), []);
     assert.equal(world.keeper.snapshot.stored?.author, "ana");
-    assert.equal(await world.source.confirm(held.token, "ana"), undefined);
+    assert.equal(await world.source.confirm(held.token, ANA), undefined);
     assert.equal(world.events.filter(({ kind }) => kind === "catalogHeld").length, 1);
   });
 });

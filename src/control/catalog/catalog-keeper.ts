@@ -37,6 +37,8 @@ export interface CatalogProposal {
   /** The revision that the author saw; absent: whichever is the newest. */
   readonly base?: number;
   readonly confirm?: string;
+  /** What is about to be saved is on record when it resolves. Throws: it is not, and nothing is saved. */
+  readonly onRecord: (what: string) => Promise<void>;
 }
 
 export type JudgedDiff = Pick<Assessed, "base" | "diff" | "harm" | "token" | "warnings">;
@@ -126,7 +128,7 @@ export class CatalogKeeper {
   }
 
   async propose(proposal: CatalogProposal): Promise<ProposalOutcome> {
-    const { text, source, author, origin, base, confirm } = proposal;
+    const { text, source, author, origin, base, confirm, onRecord } = proposal;
     const before = await this.refresh();
     const { catalog, stored } = before;
     if (base !== undefined && base !== catalog.revision) return { kind: "changed", revision: catalog.revision };
@@ -136,6 +138,8 @@ export class CatalogKeeper {
     if (judged.kind === "invalid") return judged;
     if (judged.harm.destructive && confirm !== judged.token) return { ...judged, kind: "unconfirmed" };
     const revision = catalog.revision + 1;
+    const what = `revision ${revision} (${origin}): ${describeDiff(judged.diff)}`;
+    await onRecord(`${what}; sha256:${hash("sha256", text, "hex")}`);
     const saved = await this.#ports.bounded(
       this.#ports.store.saveCatalog({ base: catalog.revision, author, origin, text }, (given) =>
         controlEvent("catalogApplied", `revision ${given} (${origin}): ${describeDiff(judged.diff)}`, { by: author }),

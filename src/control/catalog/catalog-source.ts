@@ -4,10 +4,16 @@ import { CATALOG_BYTES_MAX } from "../../config/load-catalog.ts";
 import { watchConfig } from "../../config/watch-config.ts";
 import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
-import { messageOf } from "../../kernel/errors.ts";
+import { messageOf, YardmasterError } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { ControlStore } from "../store/control-store.ts";
-import { type CatalogKeeper, describeDiff, describeHarm, type ProposalOutcome } from "./catalog-keeper.ts";
+import {
+  type CatalogKeeper,
+  type CatalogProposal,
+  describeDiff,
+  describeHarm,
+  type ProposalOutcome,
+} from "./catalog-keeper.ts";
 
 export interface CatalogSourcePorts {
   readonly path: string;
@@ -18,6 +24,8 @@ export interface CatalogSourcePorts {
   /** Only the leader takes its file over: of two with different files, one rules. */
   readonly leading: () => boolean;
   readonly onEvent: (event: NewEvent) => void;
+  /** Puts what nobody asked for by a request on record before it is saved, and what came of it. */
+  readonly audited: <T>(save: (onRecord: OnRecord) => Promise<T>) => Promise<T>;
   readonly signal: AbortSignal;
 }
 
@@ -25,6 +33,8 @@ export interface HeldCatalog {
   readonly token: string;
   readonly why: string;
 }
+
+type OnRecord = CatalogProposal["onRecord"];
 
 interface Valid {
   readonly kind: "valid";
@@ -105,10 +115,10 @@ export class CatalogSource {
   }
 
   /** Takes over what waits. Undefined when nothing waits. */
-  async confirm(token: string, author: string): Promise<ProposalOutcome | undefined> {
+  async confirm(token: string, by: Pick<CatalogProposal, "author" | "onRecord">): Promise<ProposalOutcome | undefined> {
     const held = this.#held;
     if (held === null || this.#last === undefined) return undefined;
-    const outcome = await this.#propose(this.#last, author, token);
+    const outcome = await this.#propose(this.#last, { ...by, confirm: token });
     if (outcome.kind !== "unconfirmed") this.#held = null;
     return outcome;
   }
@@ -126,13 +136,19 @@ export class CatalogSource {
   }
 
   async #take(): Promise<void> {
-    const { log, store, leading, onEvent } = this.#ports;
+    const { log, store, leading, onEvent, audited } = this.#ports;
     const loaded = this.#last;
     if (loaded !== undefined) this.#refused = null;
     if (loaded === undefined || !leading() || (await store.catalogFileDigest()) === loaded.digest) return;
-    const outcome = await this.#propose(loaded, "file");
-    if (outcome.kind === "changed")
-      throw new Error(`another one was applied meanwhile, as revision ${outcome.revision}`);
+    const outcome = await audited(async (onRecord) => {
+      const proposed = await this.#propose(loaded, { author: "file", onRecord });
+      if (proposed.kind === "changed")
+        throw new YardmasterError(
+          "CATALOG_CHANGED",
+          `another one was applied meanwhile, as revision ${proposed.revision}`,
+        );
+      return proposed;
+    });
     if (outcome.kind !== "unconfirmed") {
       this.#held = null;
       return;
@@ -146,10 +162,12 @@ export class CatalogSource {
     onEvent(controlEvent("catalogHeld", message));
   }
 
-  async #propose(loaded: Valid, author: string, confirm?: string): Promise<ProposalOutcome> {
+  async #propose(
+    loaded: Valid,
+    by: Pick<CatalogProposal, "author" | "confirm" | "onRecord">,
+  ): Promise<ProposalOutcome> {
     const { keeper, path, log } = this.#ports;
-    const proposal = { text: loaded.text, source: path, author, origin: "file" };
-    const outcome = await keeper.propose(confirm === undefined ? proposal : { ...proposal, confirm });
+    const outcome = await keeper.propose({ text: loaded.text, source: path, origin: "file", ...by });
     if (outcome.kind === "applied")
       for (const warning of outcome.warnings) log.warn("catalog.warning", { message: warning });
     return outcome;

@@ -3,7 +3,7 @@ import type { GatewayConfig } from "../../contract/gateway-config.ts";
 import type { Signer } from "../../kernel/signer.ts";
 import type { Coordination } from "../open-coordination.ts";
 import type { AuditSink } from "./audit-sink.ts";
-import { openChain, type ChainStore } from "./chain/audit-chain.ts";
+import { openChain, type ChainStore } from "../../audit/audit-chain.ts";
 import { ChainedAudit } from "./chain/chained-audit.ts";
 import { openSqliteAudit } from "./sqlite-audit.ts";
 import type { SpooledAuditOptions } from "./spooled-audit.ts";

@@ -72,6 +72,7 @@ export async function startTestControl(
     sessionKeys: [],
     dataDir,
     databaseUrl: null,
+    signingSecrets: null,
     clock: systemClock,
     log,
     version: "0.0.0-test",

@@ -13,10 +13,10 @@ import { silentLogger } from "../../../kernel/log.ts";
 import { Secret } from "../../../kernel/secret.ts";
 import { anAuditEvent } from "../../../testing/an-audit-event.ts";
 import { VirtualClock } from "../../../testing/virtual-clock.ts";
-import { lazySigner } from "../../open-signer.ts";
+import { lazySigner } from "../../../audit/open-signer.ts";
 import type { AuditSink } from "../audit-sink.ts";
-import { openChain, type ChainStore } from "./audit-chain.ts";
-import { checkWith, sha256 } from "./chain-tables.ts";
+import { openChain, type ChainStore } from "../../../audit/audit-chain.ts";
+import { checkWith, sha256 } from "../../../audit/chain-tables.ts";
 import { ChainedAudit } from "./chained-audit.ts";
 import type { ChainedEvent } from "./chained-event.ts";
 

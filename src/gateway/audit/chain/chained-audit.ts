@@ -1,12 +1,11 @@
+import type { ChainStore } from "../../../audit/audit-chain.ts";
+import { ChainWriter } from "../../../audit/chain-writer.ts";
 import type { AuditEvent } from "../../../contract/audit-event.ts";
-import type { ChainEntry } from "../../../contract/audit-chain.ts";
-import type { Clock, Timer } from "../../../kernel/clock.ts";
-import { messageOf, YardmasterError } from "../../../kernel/errors.ts";
+import type { Clock } from "../../../kernel/clock.ts";
 import type { Logger } from "../../../kernel/log.ts";
 import type { Signer } from "../../../kernel/signer.ts";
 import type { AuditSink } from "../audit-sink.ts";
-import type { ChainStore } from "./audit-chain.ts";
-import { entryOf, isChained, type ChainedEvent } from "./chained-event.ts";
+import { entryOf, isChained } from "./chained-event.ts";
 
 export interface ChainedAuditDeps {
   readonly clock: Clock;
@@ -16,171 +15,37 @@ export interface ChainedAuditDeps {
   readonly signer: () => Promise<Signer>;
 }
 
-const BATCH_MAX = 200;
-const WAITING_MAX = 10_000;
 const COMMIT_MS_MAX = 2_000;
-const AGAIN_MS = 1_000;
-const CLOSE_MS_MAX = 3_000;
 
-interface Waiting {
-  readonly make: (pseudonym: Signer["pseudonym"]) => ChainEntry;
-  /** Somebody waits for it to be stored. */
-  settle: ((error: Error | null) => void) | null;
-}
-
-/**
- * An audit whose events about administrators and money stand in a chain besides, in the order in which they came.
- *
- * Invariants:
- *   N1. What is committed is stored in both when it resolves. While the chain can't be written it is refused at once.
- *   N2. What is only recorded waits, and is written when the chain can be again; beyond WAITING_MAX it is lost, and the chain
- *       gets an entry that says how many.
- *   N3. One write is under way at a time; one that failed is made again under the same numbers.
- */
+/** An audit whose events about administrators and money stand in a chain besides: what is committed is stored in both when it resolves. */
 export class ChainedAudit implements AuditSink {
   readonly query: AuditSink["query"];
   readonly stats: AuditSink["stats"];
-  readonly #deps: ChainedAuditDeps;
-  #waiting: Waiting[] = [];
-  /** Those at the front that a write was tried with. */
-  #batch = 0;
-  #ordinal = 1;
-  #writing: Promise<void> | null = null;
-  #retry: Timer | undefined;
-  #failure: string | null = null;
-  #lost = 0;
-  #closed = false;
+  readonly #inner: AuditSink;
+  readonly #writer: ChainWriter;
 
-  constructor(deps: ChainedAuditDeps) {
-    this.#deps = deps;
-    this.query = (query) => deps.inner.query(query);
-    this.stats = () => deps.inner.stats();
+  constructor({ inner, ...deps }: ChainedAuditDeps) {
+    this.#inner = inner;
+    const effect = "nothing is spent and no administrator changes anything";
+    this.#writer = new ChainWriter({ ...deps, commitMsMax: COMMIT_MS_MAX, effect });
+    this.query = (query) => inner.query(query);
+    this.stats = () => inner.stats();
   }
 
   record(event: AuditEvent): void {
-    this.#deps.inner.record(event);
-    if (isChained(event)) this.#add(recorded(event));
+    this.#inner.record(event);
+    if (isChained(event)) this.#writer.record((pseudonym) => entryOf(event, pseudonym));
   }
 
   async commit(event: AuditEvent): Promise<void> {
-    if (!isChained(event)) return this.#deps.inner.commit(event);
-    if (this.#failure !== null) throw unavailable(this.#failure);
-    await this.#deps.inner.commit(event);
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    const waiting: Waiting = {
-      ...recorded(event),
-      settle: (error) => {
-        timer.cancel();
-        waiting.settle = null;
-        if (error === null) resolve();
-        else reject(error);
-      },
-    };
-    const timer = this.#deps.clock.after(COMMIT_MS_MAX, () =>
-      waiting.settle?.(unavailable("it does not answer in time")),
-    );
-    this.#add(waiting);
-    return promise;
+    if (!isChained(event)) return this.#inner.commit(event);
+    this.#writer.check();
+    await this.#inner.commit(event);
+    return this.#writer.commit((pseudonym) => entryOf(event, pseudonym));
   }
 
   async close(): Promise<void> {
-    this.#closed = true;
-    this.#retry?.cancel();
-    const { clock, inner, chain } = this.#deps;
-    const { promise: late, resolve } = Promise.withResolvers<void>();
-    const timer = clock.after(CLOSE_MS_MAX, resolve);
-    await Promise.race([this.#drain(), late]);
-    timer.cancel();
-    for (const { settle } of this.#waiting) settle?.(unavailable("it is closed"));
-    if (this.#waiting.length > 0)
-      this.#deps.log.error("audit.chainLost", { entries: this.#waiting.length + this.#lost, why: this.#failure ?? "" });
-    this.#waiting = [];
-    await chain.close();
-    await inner.close();
-  }
-
-  async #drain(): Promise<void> {
-    await this.#writing;
-    for (let left = -1; this.#waiting.length > 0 && this.#waiting.length !== left;) {
-      left = this.#waiting.length;
-      await this.#write();
-    }
-  }
-
-  #add(waiting: Waiting): void {
-    if (this.#waiting.length >= WAITING_MAX) {
-      this.#lost += 1;
-      waiting.settle?.(unavailable("too much waits for it"));
-      return;
-    }
-    this.#waiting.push(waiting);
-    this.#flush();
-  }
-
-  #flush(): void {
-    if (this.#writing !== null || this.#closed || this.#waiting.length === 0 || this.#retry !== undefined) return;
-    this.#writing = this.#write().finally(() => {
-      this.#writing = null;
-      this.#flush();
-    });
-  }
-
-  /** Never rejects. */
-  async #write(): Promise<void> {
-    const { chain, signer, log } = this.#deps;
-    // N3. What was asked for is asked for again, with nothing put in between.
-    if (this.#batch === 0) this.#batch = Math.min(BATCH_MAX, this.#waiting.length);
-    const batch = this.#waiting.slice(0, this.#batch);
-    try {
-      const keys = await signer();
-      const entries = batch.map(({ make }) => make((name) => keys.pseudonym(name)));
-      await chain.append(this.#ordinal, entries);
-      if (this.#failure !== null) log.info("audit.chain", { state: "written again" });
-      this.#failure = null;
-      this.#ordinal += batch.length;
-      this.#waiting.splice(0, batch.length);
-      this.#batch = 0;
-      for (const { settle } of batch) settle?.(null);
-      this.#tellLost();
-    } catch (error) {
-      const why = messageOf(error);
-      if (this.#failure === null)
-        log.error("audit.chain", {
-          state: "away",
-          why,
-          effect: "nothing is spent and no administrator changes anything",
-        });
-      this.#failure = why;
-      // What nobody tried to write is not done either; what was tried may be there, and so is written again.
-      const kept = this.#waiting.filter(({ settle }, place) => place < this.#batch || settle === null);
-      for (const { settle } of this.#waiting) settle?.(unavailable(why));
-      this.#waiting = kept;
-      this.#retry = this.#deps.clock.after(AGAIN_MS, () => {
-        this.#retry = undefined;
-        this.#flush();
-      });
-    }
-  }
-
-  #tellLost(): void {
-    if (this.#lost === 0) return;
-    const entry: ChainEntry = {
-      time: Math.round(this.#deps.clock.wall()),
-      request: "-",
-      who: null,
-      act: "entries were lost before this one",
-      upstream: null,
-      status: 503,
-      outcome: "lost",
-      code: "AUDIT_UNAVAILABLE",
-      detail: `${this.#lost}`,
-    };
-    this.#lost = 0;
-    this.#waiting.push({ make: () => entry, settle: null });
+    await this.#writer.close();
+    await this.#inner.close();
   }
 }
-
-const recorded = (event: ChainedEvent): Waiting => ({ make: (pseudonym) => entryOf(event, pseudonym), settle: null });
-
-const unavailable = (why: string): YardmasterError =>
-  new YardmasterError("AUDIT_UNAVAILABLE", `the audit's chain can't take an entry now: ${why}`);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { readChainPage } from "./chain-route.ts";
+import { readChainPage } from "./read-chain-page.ts";
 import type { ChainStore } from "./audit-chain.ts";
 
 const store = (page: ChainStore["page"]): ChainStore => ({

@@ -1,7 +1,7 @@
 import { workerData } from "node:worker_threads";
-import type { ChainEntry } from "../../../contract/audit-chain.ts";
-import type { PurposeKey } from "../../../kernel/signer.ts";
-import { serveThread } from "../../../kernel/serve-thread.ts";
+import type { ChainEntry } from "../contract/audit-chain.ts";
+import type { PurposeKey } from "../kernel/signer.ts";
+import { serveThread } from "../kernel/serve-thread.ts";
 import { ChainTables } from "./chain-tables.ts";
 
 export type ChainRequest =

@@ -1,10 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
-import type { ChainEntry, ChainPage } from "../../../contract/audit-chain.ts";
-import type { Clock } from "../../../kernel/clock.ts";
-import type { Signer } from "../../../kernel/signer.ts";
-import { startThread } from "../../../kernel/start-thread.ts";
-import { ThreadCalls } from "../../../kernel/thread-calls.ts";
+import type { ChainEntry, ChainPage } from "../contract/audit-chain.ts";
+import type { Clock } from "../kernel/clock.ts";
+import type { Signer } from "../kernel/signer.ts";
+import { startThread } from "../kernel/start-thread.ts";
+import { ThreadCalls } from "../kernel/thread-calls.ts";
 import type { ChainRequest, ChainWorkerData } from "./chain-worker.ts";
 
 export interface ChainPorts {

@@ -1,5 +1,5 @@
-import { CHAIN_PAGE_LINES_MAX, type ChainPage } from "../../../contract/audit-chain.ts";
-import { messageOf, YardmasterError } from "../../../kernel/errors.ts";
+import { CHAIN_PAGE_LINES_MAX, type ChainPage } from "../contract/audit-chain.ts";
+import { messageOf, YardmasterError } from "../kernel/errors.ts";
 import type { ChainStore } from "./audit-chain.ts";
 
 const PARAMS = ["after_seq", "limit", "first"] as const;

@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from "node:crypto";
 import type { DatabaseSync } from "node:sqlite";
-import { CHAIN_PAGE_LINES_MAX, type ChainEntry, type ChainPage } from "../../../contract/audit-chain.ts";
+import { CHAIN_PAGE_LINES_MAX, type ChainEntry, type ChainPage } from "../contract/audit-chain.ts";
 import {
   linkEntry,
   NO_HASH,
@@ -9,9 +9,9 @@ import {
   type ChainEnd,
   type ChainMaker,
   type MacCheck,
-} from "../../../decide/audit/chain-lines.ts";
-import { type EmbeddedFormat, inTransaction, openEmbedded } from "../../../kernel/embedded-db.ts";
-import { isSame, macOf, type PurposeKey } from "../../../kernel/signer.ts";
+} from "../decide/audit/chain-lines.ts";
+import { type EmbeddedFormat, inTransaction, openEmbedded } from "../kernel/embedded-db.ts";
+import { isSame, macOf, type PurposeKey } from "../kernel/signer.ts";
 
 /**
  * The file of the chain. Synchronous: only the thread of `chain-worker.ts` may use it.
