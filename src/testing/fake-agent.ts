@@ -22,6 +22,7 @@ export class FakeAgent {
   readonly heard: ControlMessage[] = [];
   readonly commands: Command[] = [];
   nodeId: string | null = null;
+  bootId = "boot-1";
   credential: string;
   shards: ShardReport[] = [];
   part: Partial<NodeReport> = {};
@@ -55,8 +56,8 @@ export class FakeAgent {
     this.refusedWith = null;
     this.closedWith = null;
     socket.on("open", () => {
-      const { name: nodeName, nodeId } = this;
-      this.say({ type: "hello", nodeName, nodeId, bootId: "boot-1", agentVersion: "test" });
+      const { name: nodeName, nodeId, bootId } = this;
+      this.say({ type: "hello", nodeName, nodeId, bootId, agentVersion: "test" });
     });
     socket.on("unexpected-response", (request, response) => {
       this.refusedWith = response.statusCode ?? 0;

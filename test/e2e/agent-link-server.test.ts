@@ -197,6 +197,36 @@ test("a credential speaks for its own node: a report of another one, and a hello
   thief.cut();
 });
 
+test("a second machine with a connected node's credential is not let in, and told of once; one that takes its place by a token, or after its end, is [40.N1 80.I4 80.C40]", async () => {
+  await using own = await leadingControl();
+  const agent = await enrolledAgent(own, "original");
+  const { nodeId, credential } = agent;
+  const copy = new FakeAgent("original", credential);
+  Object.assign(copy, { nodeId, bootId: "boot-2" });
+  for (let round = 0; round < 3; round += 1) {
+    agent.report();
+    copy.connect(own.url);
+    await closed(copy);
+    assert.equal(copy.closedWith, 1013);
+  }
+  assert.ok(agent.isOpen);
+  const told = await own.ask<{ events: StoredEvent[] }>("GET", "/v1/events?kind=credentialRefused");
+  assert.deepEqual(
+    told.body.events.map((event) => event.nodeId),
+    [nodeId],
+  );
+  agent.cut();
+  await closed(agent);
+  copy.connect(own.url);
+  await copy.until("the welcome", () => copy.heard.some(({ type }) => type === "welcome"));
+  const heir = new FakeAgent("original", await tokenFor(own, "original", true));
+  heir.bootId = "boot-3";
+  heir.connect(own.url);
+  await heir.until("the welcome", () => heir.nodeId !== null);
+  await closed(copy);
+  heir.cut();
+});
+
 test("a newer connection of a node takes over, and commands go to it with numbers that go on growing [40.N1 80.C1]", async () => {
   const agent = await enrolledAgent(control, "twice");
   agent.obeys = false;

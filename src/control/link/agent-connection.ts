@@ -44,10 +44,15 @@ export class AgentConnection {
   forged = false;
   /** When its credential was last looked at. */
   checkedAt: MonoMs;
+  /** By its hello; empty before. */
+  bootId = "";
+  /** When its last message came. */
+  heardAt: MonoMs;
 
   constructor(socket: WebSocket, ports: ConnectionPorts) {
     this.#ports = ports;
     this.checkedAt = ports.clock.mono();
+    this.heardAt = this.checkedAt;
     this.#peer = new PeerSocket<Said>(socket, {
       clock: ports.clock,
       read: readAgentFrame,
@@ -111,6 +116,7 @@ export class AgentConnection {
   }
 
   #take(message: Said): void {
+    this.heardAt = this.#ports.clock.mono();
     if (message.type === "hello") void this.#greet(message);
     else if (this.#admitted === null) this.close(LINK_CLOSE.protocol, "a message before the welcome");
     else this.#ports.onMessage(message);
@@ -122,6 +128,7 @@ export class AgentConnection {
       return;
     }
     this.#greeted = true;
+    this.bootId = message.bootId;
     const entrance = await this.#ports.onHello(message);
     this.#helloTimer.cancel();
     if (entrance.kind === "refused") {

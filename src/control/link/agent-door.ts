@@ -61,7 +61,7 @@ export interface Held {
 }
 
 /** Of WebSocket: come again. */
-const TRY_AGAIN = 1013;
+export const TRY_AGAIN = 1013;
 const RESTART = 1012;
 /** A connected node's credential is looked at this often, so that it does not end while it is in use. */
 const RECHECK_MS = 3_600_000;

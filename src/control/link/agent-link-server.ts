@@ -9,6 +9,7 @@ import {
 } from "../../contract/agent-link.ts";
 import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
 import type { NodeReport, RemovedWeights } from "../../contract/fleet.ts";
+import { isAnotherMachine } from "../../decide/fleet/judge-newcomer.ts";
 import { RegistrationQueue } from "../../decide/fleet/registration-queue.ts";
 import type { Clock, MonoMs, Timer } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
@@ -18,7 +19,7 @@ import type { Secret } from "../../kernel/secret.ts";
 import { refuseUpgrade, type Upgrade } from "../api/upgrades.ts";
 import type { ControlStore } from "../store/control-store.ts";
 import { AgentConnection } from "./agent-connection.ts";
-import { type Admitted, AgentDoor } from "./agent-door.ts";
+import { type Admitted, AgentDoor, type Entrance, TRY_AGAIN, type Visitor } from "./agent-door.ts";
 import { NumberProofs } from "./number-proofs.ts";
 import { PendingAnswers } from "./pending-answers.ts";
 
@@ -27,7 +28,7 @@ import { PendingAnswers } from "./pending-answers.ts";
  *
  * Invariants:
  *   G1. A connection speaks for the node of its credential and for no other; one that does not is closed, and told of.
- *   G2. A node has one connection: the newest one replaces the others.
+ *   G2. A node has one connection: the newest one replaces the others, but for one of another machine while that of the first is heard.
  *   G3. Commands go only to connections on which this term's `lead` was said before, with numbers that grow for each node as
  *       long as the term lasts, whatever connections come and go.
  *   G4. A node that was shut out is disconnected, at the latest by the next sweep.
@@ -222,13 +223,29 @@ export class AgentLinkServer {
     this.#sockets.handleUpgrade(upgrade.req, upgrade.socket, upgrade.head, (socket) => {
       const connection = new AgentConnection(socket, {
         clock: this.#ports.clock,
-        onHello: (message) => this.#door.enter(look.visitor, message),
+        onHello: (message) => this.#enter(look.visitor, message),
         onEntered: (admitted) => this.#welcome(connection, admitted),
         onMessage: (message) => this.#onMessage(connection, message),
         onClose: (why) => this.#onClose(connection, why),
       });
       this.#open.add(connection);
     });
+  }
+
+  /** G2. A one-time token is another matter: somebody wants the node to be this machine from now on. */
+  #enter(visitor: Visitor, hello: Extract<AgentMessage, { type: "hello" }>): Promise<Entrance> {
+    const { clock, heartbeatMs, log, onEvent } = this.#ports;
+    const there = visitor.kind === "node" ? this.#connections.get(visitor.found.nodeId) : undefined;
+    if (there === undefined) return this.#door.enter(visitor, hello);
+    const { nodeId, node, bootId } = there;
+    if (!isAnotherMachine({ bootId, silentMs: clock.mono() - there.heardAt }, hello.bootId, heartbeatMs()))
+      return this.#door.enter(visitor, hello);
+    if (there.isNews("another machine")) {
+      const why = `another machine shows the credential of node ${node}, which is connected, and is not let in: a copied data folder, or a stolen one`;
+      log.error("agent.another_machine", { node, node_id: nodeId });
+      onEvent(controlEvent("credentialRefused", why, { nodeId }));
+    }
+    return Promise.resolve({ kind: "refused", close: TRY_AGAIN, why: "the node is connected from another machine" });
   }
 
   #welcome(connection: AgentConnection, { nodeId, node, credential }: Admitted): void {

@@ -117,6 +117,13 @@ test("any page gives rows with figures that can be right, and never an error [40
   );
 });
 
+test("a comma inside a cell moves none of the cells behind it, with and without blanks between cells [40.N2]", () => {
+  const [card] = parseGpuRows("0, GPU-0, 143771, 1,5, 0, 35, NVIDIA H200");
+  assert.deepEqual([card?.usedMib, card?.temperatureC, card?.name], [null, 35, "NVIDIA H200"]);
+  assert.equal(parseGpuRows("0,GPU-0,143771,15,0,35,NVIDIA H200")[0]?.usedMib, 15);
+  assert.deepEqual(parseGpuRows("0, GPU-0, 143771, 15, 0, 35, ")[0]?.name, null);
+});
+
 test("one broken line among good ones loses only itself [40.N2]", () => {
   fc.assert(
     fc.property(

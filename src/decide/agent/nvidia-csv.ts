@@ -46,7 +46,9 @@ const NUMBER = /^-?\d{1,12}(?:\.\d{1,6})?$/;
 const FAILING = /lost|requires? reset|unknown error|ERR!|fallen off|inaccessible/i;
 const ROWS_MAX = 1_024;
 
-const cellsOf = (line: string): string[] => line.split(",").map((cell) => cell.trim());
+/** The tool puts a blank behind each of its commas: one without is a part of a cell, and would move the figures behind it. */
+const cellsOf = (line: string): string[] =>
+  line.split(/^[^,]*, /.test(line) ? /, |,$/ : ",").map((cell) => cell.trim());
 const linesOf = (text: string): string[] =>
   text
     .split(/\r?\n/, ROWS_MAX)

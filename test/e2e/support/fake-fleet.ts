@@ -13,9 +13,9 @@ export async function leadingControl(options: Parameters<typeof startTestControl
   return control;
 }
 
-export async function tokenFor(control: TestControl, node: string): Promise<string> {
+export async function tokenFor(control: TestControl, node: string, replace = false): Promise<string> {
   const { body } = await control.ask<{ token: string }>("POST", "/v1/enrolment-tokens", {
-    body: JSON.stringify({ node }),
+    body: JSON.stringify({ node, replace }),
   });
   return body.token;
 }
