@@ -79,15 +79,34 @@ test("a store that can't be reached ends no claim before the blind limit, and gi
   assert.ok(standby.take().every(({ kind }) => kind === "ask"));
 });
 
-test("a leader that the store answers again leads on under the same epoch, and a new term begins", () => {
+test("a leader that the store answers again begins a new term under a higher epoch, also where the answer was for the last one [40.L2 80.C1]", () => {
   const driven = new Driven().leads(0, 4);
   driven.at(12_000, { kind: "tick" });
   assert.deepEqual(driven.take(), [
     { kind: "standDown", epoch: 4, why: "blind" },
-    { kind: "ask", floor: 0 },
+    { kind: "ask", floor: 4 },
   ]);
-  driven.at(12_020, { kind: "held", epoch: 4, priorEpoch: 3 });
-  assert.deepEqual(driven.take(), [{ kind: "lead", epoch: 4, raisedAbove: null }]);
+  driven.at(12_020, { kind: "held", epoch: 5, priorEpoch: 4 });
+  assert.deepEqual(driven.take(), [{ kind: "lead", epoch: 5, raisedAbove: null }]);
+
+  const renewing = new Driven().leads(0, 4).at(9_990, { kind: "tick" }).at(10_010, { kind: "tick" });
+  renewing.take();
+  renewing.at(10_020, { kind: "held", epoch: 4, priorEpoch: 3 });
+  assert.deepEqual(renewing.take(), [{ kind: "ask", floor: 4 }]);
+});
+
+test("a store that has lost no more than the own last term is gone on with, above that; one that has lost more is an old one [80.P3 80.P7]", () => {
+  for (const [toldOf, epoch, raisedAbove] of [
+    [2, 5, null],
+    [8, 9, 8],
+  ] as const) {
+    const driven = new Driven().leads(0, 4).at(12_000, { kind: "tick" });
+    driven.at(12_010, { kind: "reported", term: { holder: "other", epoch: toldOf } });
+    driven.at(12_020, { kind: "unreachable" }).at(14_020, { kind: "tick" });
+    driven.take();
+    driven.at(14_030, { kind: "held", epoch, priorEpoch: 3 });
+    assert.deepEqual(driven.take(), [{ kind: "lead", epoch, raisedAbove }]);
+  }
 });
 
 test("a leader that was frozen past its claim may not act when it wakes, whatever wakes it first [40.L2]", () => {
@@ -137,7 +156,7 @@ test("a refused write ends the claim at once and asks anew; an older term's refu
   driven.at(1_100, { kind: "fenced", epoch: 3 });
   assert.deepEqual(driven.take(), [
     { kind: "standDown", epoch: 3, why: "fenced" },
-    { kind: "ask", floor: 0 },
+    { kind: "ask", floor: 3 },
   ]);
 });
 

@@ -11,6 +11,8 @@ import type { MonoMs } from "../../kernel/clock.ts";
  *       or this process was frozen, the claim ends no later than `blindMsMax` after that moment.
  *   L3. A store that does not answer ends no claim before that, and starts none.
  *   L4. One request is under way at a time.
+ *   L5. Each term has an epoch of its own, also the next one of the same process: the numbers of commands and of what gateways are
+ *       told begin anew with a term, and a write of the last one that is still on its way is fenced off.
  */
 export interface LeaseSettings {
   /** How long the store keeps the lease for its holder. */
@@ -36,6 +38,8 @@ export interface LeaseClaim {
   readonly floor: number;
   /** An epoch that the store gave to this control plane, and that agents had obeyed of another one: the store had forgotten it. */
   readonly disputed: number | null;
+  /** The highest epoch of the own terms that are over. */
+  readonly spent: number;
   /** Who leads by the store's last word; null: not known. */
   readonly leader: LeaderTerm | null;
   /** Since when the store has not answered. */
@@ -93,6 +97,7 @@ export const newClaim = (self: string, now: MonoMs): LeaseClaim => ({
   nextAskAt: now,
   floor: 0,
   disputed: null,
+  spent: 0,
   leader: null,
   unreachableSince: null,
 });
@@ -158,11 +163,14 @@ function onEvent(claim: LeaseClaim, event: ClaimEvent, now: MonoMs, settings: Le
   }
 }
 
+/** The next epoch is to be above it. */
+const floorOf = ({ floor, spent }: LeaseClaim): number => Math.max(floor, spent);
+
 const later = (now: MonoMs, settings: LeaseSettings): MonoMs => asMono(now + settings.renewMs);
 
 function askIfDue(claim: LeaseClaim, now: MonoMs): ClaimStep {
   if (claim.askedAt !== null || now < claim.nextAskAt) return { claim, effects: [] };
-  return { claim: { ...claim, askedAt: now }, effects: [{ kind: "ask", floor: claim.floor }] };
+  return { claim: { ...claim, askedAt: now }, effects: [{ kind: "ask", floor: floorOf(claim) }] };
 }
 
 const askAgain = ({ claim, effects }: ClaimStep, now: MonoMs): ClaimStep => {
@@ -179,8 +187,8 @@ function onHeld(
   const { askedAt } = claim;
   if (askedAt === null) return { claim, effects: [] };
   const answered = { ...claim, askedAt: null, unreachableSince: null, leader: { holder: claim.self, epoch } };
-  // Told meanwhile of a higher one, or answered so late that the claim is over already: only another request helps.
-  if (epoch <= claim.floor || now - askedAt >= settings.blindMsMax)
+  // Told meanwhile of a higher one, answered for a term that is over, or so late that this one would be: only another request helps.
+  if (epoch <= floorOf(claim) || now - askedAt >= settings.blindMsMax)
     return askAgain(standDown(answered, "overtaken"), now);
   const leading: LeaseClaim = {
     ...answered,
@@ -191,7 +199,9 @@ function onHeld(
     nextAskAt: asMono(Math.max(now, askedAt + settings.renewMs)),
   };
   if (claim.role === "leading" && claim.epoch === epoch) return { claim: leading, effects: [] };
-  const isOldStore = epoch > priorEpoch + 1 || (claim.disputed !== null && claim.disputed === priorEpoch);
+  // What is above the own last term alone tells nothing of the store.
+  const isOldStore =
+    epoch > Math.max(priorEpoch, claim.spent) + 1 || (claim.disputed !== null && claim.disputed === priorEpoch);
   const raisedAbove = isOldStore ? claim.floor : null;
   return { claim: leading, effects: [{ kind: "lead", epoch, raisedAbove }] };
 }
@@ -208,7 +218,7 @@ function onReported(claim: LeaseClaim, term: LeaderTerm, now: MonoMs): ClaimStep
 function standDown(claim: LeaseClaim, why: StandDownReason): ClaimStep {
   if (claim.role !== "leading" || claim.epoch === null) return { claim, effects: [] };
   return {
-    claim: { ...claim, role: "standby", epoch: null, confirmedAt: null },
+    claim: { ...claim, role: "standby", epoch: null, confirmedAt: null, spent: Math.max(claim.spent, claim.epoch) },
     effects: [{ kind: "standDown", epoch: claim.epoch, why }],
   };
 }
