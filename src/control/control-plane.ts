@@ -115,6 +115,7 @@ export class ControlPlane {
     const { dataDir, databaseUrl, clock, log } = options;
     const opened = await openStore({ dataDir, databaseUrl, clock, log });
     const reader = new CatalogReader(clock);
+    let plane: ControlPlane | null = null;
     try {
       const { store } = opened;
       const running = async () => countRunning((await store.load()).replicas);
@@ -124,13 +125,14 @@ export class ControlPlane {
       const tls = files === null ? null : await readServerTls(files);
       const { otel, version } = options;
       const tracer = otel === null ? null : await openTracer(otel, version, { clock, log }, "internal");
-      const plane = new ControlPlane(options, { opened, reader, keeper, bounded, tls, tracer });
+      plane = new ControlPlane(options, { opened, reader, keeper, bounded, tls, tracer });
       const { port } = await plane.#api.listen(options.settings.listen);
       plane.#address = formatListen({ host: options.settings.listen.host, port });
       return plane;
     } catch (error) {
-      await reader.close();
-      await opened.close();
+      // One that can't listen may have the lead already, and hands it over.
+      await plane?.stop();
+      if (plane === null) await Promise.all([reader.close(), opened.close()]);
       throw error;
     }
   }

@@ -8,7 +8,10 @@ import { FaultProxy } from "../../src/testing/fault-proxy.ts";
 import { type PostgresDatabases, startPostgresDatabases } from "../../src/testing/servers/postgres-databases.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { applyCatalog, enrolledAgent, leadingControl } from "./support/fake-fleet.ts";
-import { keyOf } from "./support/test-control.ts";
+import { keyOf, startTestControl } from "./support/test-control.ts";
+
+/** Far longer than the test waits for a lead. */
+const LONG_LEASE_S = 120;
 
 let databases: PostgresDatabases;
 before(async () => {
@@ -55,4 +58,14 @@ test("a leader whose store was away for longer than its lease commands and tells
   const isNewer = (mark: FeedMark | null): boolean => mark !== null && mark.epoch > told.epoch;
   await gateway.until("a newer word", () => isNewer(gateway.mark) && gateway.endpoints.size === 4);
   agent.cut();
+});
+
+test("a control plane whose address is taken keeps no lead: the next one leads at once [40.L5]", async () => {
+  const databaseUrl = new Secret(await databases.create());
+  const control = { lease_s: LONG_LEASE_S, lease_max_blind_s: LONG_LEASE_S };
+  await using other = await startTestControl();
+  const { host: listen } = new URL(other.url);
+  await assert.rejects(startTestControl({ databaseUrl, control, listen }), { code: "EADDRINUSE" });
+  await using next = await leadingControl({ databaseUrl, control });
+  assert.ok(next.plane.leading);
 });

@@ -99,6 +99,21 @@ test("alone, a control plane leads at once, also after one that crashed a moment
   assert.equal(epochOf(next), 2);
 });
 
+test("one that is stopped while its request is under way gives back what it gets, be it the lead or a renewal [40.L5]", async () => {
+  for (const stoppedAfterMs of [1, SETTINGS.renewMs + 60]) {
+    const world = new World();
+    world.store.latency = () => 50;
+    const first = world.join();
+    await world.clock.advance(stoppedAfterMs);
+    const stopped = first.leadership.stop();
+    await world.clock.advance(1_000);
+    await stopped;
+    const next = world.join();
+    await world.clock.advance(200);
+    assert.equal(epochOf(next), 2, `${stoppedAfterMs} ms`);
+  }
+});
+
 test("of two, one leads; a clean stop hands over within one interval, a crash within the lease and one interval [40.L5]", async () => {
   const world = new World();
   const [a, b] = [world.join(), world.join()];

@@ -65,6 +65,8 @@ export class Leadership {
   #timer: Timer | undefined;
   #asks = 0;
   #released: Promise<void> = Promise.resolve();
+  /** The last request, and what had to be given back of it. */
+  #asking: Promise<void> = Promise.resolve();
 
   constructor(ports: LeadershipPorts) {
     this.#ports = ports;
@@ -108,6 +110,7 @@ export class Leadership {
   async stop(): Promise<void> {
     this.#tell({ kind: "stop" });
     await this.#released;
+    await this.#patiently(this.#asking);
   }
 
   #tell(event: ClaimEvent): void {
@@ -151,10 +154,13 @@ export class Leadership {
       answer({ kind: "unreachable" });
     };
     const timer = clock.after(settings.leaseMs * ASK_PART, () => fail("no answer in time"));
-    store.askLease({ holder: self, leaseMs: settings.leaseMs, floor, alone }).then(
-      (verdict) => {
+    this.#asking = store.askLease({ holder: self, leaseMs: settings.leaseMs, floor, alone }).then(
+      async (verdict) => {
         if (!wasReachable && ask === this.#asks) this.#ports.log.info("leader.storeReachable");
         answer(verdict);
+        // The store gave it to one that stops: nobody else would get it before its time is over.
+        if (this.#claim.role === "ended" && verdict.kind === "held")
+          await this.#release({ holder: self, epoch: verdict.epoch });
       },
       (error: unknown) => fail(messageOf(error)),
     );
@@ -185,12 +191,22 @@ export class Leadership {
   }
 
   async #release(term: LeaderTerm): Promise<void> {
-    const { store, clock, settings, log } = this.#ports;
-    const patience = clock.sleep(settings.leaseMs * ASK_PART, new AbortController().signal);
+    const { store, log } = this.#ports;
     try {
-      await Promise.race([store.releaseLease(term), patience]);
+      await this.#patiently(store.releaseLease(term));
     } catch (error) {
       log.warn("leader.notHandedOver", { why: messageOf(error) });
+    }
+  }
+
+  async #patiently(work: Promise<void>): Promise<void> {
+    const { clock, settings } = this.#ports;
+    const end = new AbortController();
+    const patience = clock.sleep(settings.leaseMs * ASK_PART, end.signal).catch(() => {});
+    try {
+      await Promise.race([work, patience]);
+    } finally {
+      end.abort();
     }
   }
 
