@@ -9,26 +9,28 @@ interface GroupSeeker {
   readonly tried: ReadonlySet<string>;
 }
 
-/** No name of a model or an endpoint has it. */
-const BETWEEN = "\u0000";
 const NONE: ReadonlySet<string> = new Set();
+/** What a group's name begins with: a model may have any name, so a mark inside would not do. */
+const MODEL = "m";
+const TRIED = "t";
 
 /**
- * Requests that may go to the same endpoints: the model where some engines are known not to have it, else all are alike; and behind
+ * Requests that may go to the same endpoints: the model where some engines are known not to have it, else all are alike; and beside
  * that the endpoints that they have been on in vain.
  */
 export function groupOf(endpoints: readonly Endpoint[], { model, tried }: GroupSeeker): string {
   const lacking = endpoints.some(({ models }) => models !== null && !models.has(model)) && isListed(endpoints, model);
-  const group = lacking ? model : "";
-  if (tried.size === 0) return group;
-  const closed = endpoints.filter(({ id }) => tried.has(id)).map(({ id }) => id);
-  return [group, ...closed].join(BETWEEN);
+  const named = lacking ? model : null;
+  const closed = tried.size === 0 ? [] : endpoints.filter(({ id }) => tried.has(id)).map(({ id }) => id);
+  if (closed.length > 0) return TRIED + JSON.stringify([named, ...closed]);
+  return named === null ? "" : MODEL + named;
 }
 
-/** `model` is empty where any will do. */
-export function readGroup(group: string): { readonly model: string; readonly tried: ReadonlySet<string> } {
-  if (!group.includes(BETWEEN)) return { model: group, tried: NONE };
-  const [model = "", ...tried] = group.split(BETWEEN);
+/** `model` is null where any will do. */
+export function readGroup(group: string): { readonly model: string | null; readonly tried: ReadonlySet<string> } {
+  if (group === "") return { model: null, tried: NONE };
+  if (group.startsWith(MODEL)) return { model: group.slice(MODEL.length), tried: NONE };
+  const [model, ...tried] = JSON.parse(group.slice(TRIED.length)) as [string | null, ...string[]];
   return { model, tried: new Set(tried) };
 }
 

@@ -346,7 +346,7 @@ export class Upstream implements Room {
     const now = this.#deps.clock.mono();
     const { model, tried } = readGroup(group);
     const untried = this.endpoints.filter(({ id }) => !tried.has(id));
-    return untried.map((endpoint) => ({ endpoint, view: endpoint.view(now, model, model !== "") }));
+    return untried.map((endpoint) => ({ endpoint, view: endpoint.view(now, model ?? "", model !== null) }));
   }
 
   /** Of the first of the class that wait for the group, as far as they are known here: the queue may let them go in another order. */
@@ -378,7 +378,7 @@ export class Upstream implements Room {
   canTake(group: string): boolean {
     const now = this.#deps.clock.mono();
     const { model, tried } = readGroup(group);
-    const viewOf = (endpoint: Endpoint): EndpointView => endpoint.view(now, model, model !== "");
+    const viewOf = (endpoint: Endpoint): EndpointView => endpoint.view(now, model ?? "", model !== null);
     return this.endpoints.some((endpoint) => exclusionReason(viewOf(endpoint), tried) === undefined);
   }
 
