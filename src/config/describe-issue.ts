@@ -31,11 +31,17 @@ const NEVER_SHOWN: ReadonlySet<string | number> = new Set([
   "cache_redis_url",
   "database_url",
   "url",
+  "dcgm_url",
+  "base_url",
   "endpoint",
   "env",
 ]);
-/** A key, token or credential of ours is told by its beginning, wherever it was put. */
-const OWN_SECRET = /^ym[a-z]?_/;
+/**
+ * Texts that may hold a secret wherever they were put: our own keys, tokens and credentials, and those of well-known places, by their
+ * beginnings; URLs with a user or a query.
+ */
+const SECRET_LIKE =
+  /^ym[a-z]?_|:\/\/[^/]*@|\?.*=|^(?:sk|hf|gh[a-z]|xox[a-z]|glpat|AKIA|eyJ|Basic|Bearer)[-_ A-Z0-9a-z]/;
 const SHOWN_LENGTH_MAX = 40;
 
 export function describeFound(value: unknown, path: FieldPath, fromEnv: boolean): string {
@@ -45,7 +51,7 @@ export function describeFound(value: unknown, path: FieldPath, fromEnv: boolean)
   if (fromEnv) return `a ${typeof value === "string" ? "text" : typeof value} from the environment`;
   if (typeof value === "number" || typeof value === "boolean") return String(value);
   if (typeof value !== "string") return `a ${typeof value}`;
-  if (OWN_SECRET.test(value) || path.some((step) => NEVER_SHOWN.has(step)))
+  if (SECRET_LIKE.test(value) || path.some((step) => NEVER_SHOWN.has(step)))
     return `a text of ${value.length} characters`;
   const shown = value.length > SHOWN_LENGTH_MAX ? `${value.slice(0, SHOWN_LENGTH_MAX)}…` : value;
   return `"${escapeControls(shown)}"`;

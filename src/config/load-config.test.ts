@@ -359,6 +359,7 @@ test("no problem, warning or printed form holds a secret [80.C45]", () => {
     `redis_url: *${canary}\nupstreams: []`,
     `redis_url: "\\x${canary}"\nupstreams: []`,
     `- "${canary}" ${canary}`,
+    `gpu_health: {dcgm_url: "//u:${canary}@h"}\ncoordination: r://:${canary}@h\nlisten: "h?k=${canary}"\nclient_server: sk-${canary}`,
   ];
   for (const text of texts) assert.ok(!JSON.stringify(invalid(text, env)).includes(canary), text);
   const loaded = parse(
