@@ -78,7 +78,9 @@ export const controlSection = z.strictObject({
     .min(0)
     .max(86_400)
     .default(300)
-    .describe("A replica that has served for less is not displaced by a model of higher priority."),
+    .describe(
+      "A replica that has served for less, or room that was kept for less, is not displaced by a model of higher priority.",
+    ),
   drain_grace_s: z
     .number()
     .min(0)

@@ -307,6 +307,25 @@ test("of a replica whose shard on a silent node can't be seen gone, the room on 
   assert.deepEqual(fleet.world.states(), ["m stopping on a+b", "m placing on a+b"]);
 });
 
+test("however many models keep room, all of them serve again, a few with each pass [40.S2]", () => {
+  const names = Array.from({ length: 20 }, (_, at) => `m${at}`);
+  const all = (version: string): Model[] => names.map((name) => sized(name, version));
+  const fleet = running(all("1"), { a: 20 });
+  const { world } = fleet;
+  world.apply([...all("bad"), sized("w", 1)]);
+  for (const { id } of [...world.replicas.values()]) world.askRestart(id);
+  fleet.until(() => names.every((name) => failures(fleet, name) > 0 && kept(fleet, name) === 1), 500);
+  world.apply([...all("good"), sized("w", 1)]);
+  let most = 0;
+  fleet.until(() => {
+    const { commands } = fleet.step();
+    most = Math.max(most, commands.filter(({ verb }) => verb.kind === "start").length);
+    return names.every((name) => versions(fleet, name).join() === `${name}-good`);
+  });
+  assert.equal(most, 16);
+  assert.equal([...fleet.history.values()].flat().includes("w"), false);
+});
+
 test("a node that is removed takes with it what was kept there [40.S2]", () => {
   const fleet = failed(1);
   fleet.world.nodeDocs.delete("a");

@@ -168,11 +168,21 @@ export function keptHoldings(
 const heldFrom = (doc: ModelDoc, model: string | undefined): readonly KeptRoom[] =>
   doc.name === model ? roomsOf(doc).filter(({ heir }) => heir !== null) : roomsOf(doc);
 
-/** Room that is kept and that the model could need, but may not have: whose, what, and until when. */
-export function whoKeeps(draft: PassDraft, observed: Observed, model: Model, toldMax: number): readonly string[] {
+/** Models that keep room now. */
+export const keepers = (draft: PassDraft): readonly string[] =>
+  [...draft.models()].flatMap((doc) => (roomsOf(doc).length > 0 ? doc.name : []));
+
+/** Room that one of these keeps and that the model could need, but may not have: whose, what, and until when. */
+export function whoKeeps(
+  draft: PassDraft,
+  observed: Observed,
+  names: readonly string[],
+  model: Model,
+  toldMax: number,
+): readonly string[] {
   const told: string[] = [];
   const onCards = model.profiles.some(({ gpu }) => gpu !== null);
-  for (const doc of draft.models()) {
+  for (const doc of names.map((name) => draft.model(name))) {
     for (const room of heldFrom(doc, model.name)) {
       const nodes = leftOf(draft, observed, room).filter(({ cards }) => isEmpty(cards) !== onCards);
       if (nodes.length === 0) continue;

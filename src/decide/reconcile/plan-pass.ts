@@ -4,7 +4,7 @@ import { placeReplica } from "../placement/place-replica.ts";
 import { autoscale } from "./autoscale.ts";
 import { stopIdle } from "./idle-stop.ts";
 import { RoomMaker } from "./make-room.ts";
-import { followKeptRooms, giveUpUnusable, whoKeeps } from "./kept-rooms.ts";
+import { followKeptRooms, giveUpUnusable, keepers, keepsRoom, whoKeeps } from "./kept-rooms.ts";
 import { noteMemory } from "./memory-truth.ts";
 import {
   type ByModel,
@@ -84,6 +84,9 @@ function dropFigures(draft: PassDraft, models: ByModel): void {
   }
 }
 
+/** Models that keep room and are placed in one pass: each costs a look at the whole fleet's room. */
+const KEEPING_MAX = 16;
+
 interface Missing {
   readonly model: Model;
   readonly count: number;
@@ -105,8 +108,14 @@ function placeMissing(
   if (missing.length === 0 && late.length === 0) return [];
   for (const doc of late) moveUnacknowledged(draft, room, doc);
   const maker = new RoomMaker(draft, room, observed);
+  const kept = keepers(draft);
+  let keeping = 0;
   const unplaced: PlacementRefusal[] = [];
   for (const { model, count } of missing) {
+    if (keepsRoom(draft, model.name) && ++keeping > KEEPING_MAX) {
+      draft.wake(draft.now.mono + draft.snapshot.settings.confirmMs);
+      continue;
+    }
     for (let placed = 0; placed < count; placed++) {
       const refusal = placeOne(draft, room, model);
       if (refusal === null) continue;
@@ -115,7 +124,7 @@ function placeMissing(
       if (made === "made") continue;
       if (made === "soon" || isRoomComing(draft, room, model)) break;
       const tenants = isFirst ? withTenants(draft, observed, model, refusal) : refusal.why;
-      const why = [tenants, ...whoKeeps(draft, observed, model, TENANTS.toldMax)].join("; ");
+      const why = [tenants, ...whoKeeps(draft, observed, kept, model, TENANTS.toldMax)].join("; ");
       giveUpUnusable(draft, model);
       unplaced.push({ model: model.name, ...refusal, why });
       if (draft.isNews(`unplaced ${model.name}`)) draft.event("modelUnplaced", { model: model.name }, why);

@@ -1,6 +1,6 @@
 import type { Model } from "../../contract/catalog.ts";
 import { startEvidence, runningOf } from "./model-counts.ts";
-import { describeKept, whoKeeps } from "./kept-rooms.ts";
+import { describeKept, keepers, whoKeeps } from "./kept-rooms.ts";
 import { whyNoStart } from "./model-failures.ts";
 import { readyForMs } from "./idle-stop.ts";
 import { type Observed, observe } from "./observe.ts";
@@ -22,7 +22,7 @@ export function whyWithheld(draft: PassDraft, model: Model): readonly string[] {
   told.push(...describeKept(doc, (nodeId) => draft.nodeName(nodeId)));
   if ((doc.displacedBy ?? null) !== null)
     told.push(`${doc.displacedBy} took its room: it displaces nobody before it has served again`);
-  told.push(...whoKeeps(draft, observe(fleet), model, ALL.toldMax));
+  told.push(...whoKeeps(draft, observe(fleet), keepers(draft), model, ALL.toldMax));
   if (running.length === 0) told.push(...whyNotDisplaced(draft, model, observe(fleet)));
   return told;
 }
