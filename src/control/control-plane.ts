@@ -148,6 +148,7 @@ export class ControlPlane {
     this.#keys = new KeyRing(clock, { config: options.auth.keys, session: options.sessionKeys });
     this.#spool = new EventSpool({ store, path: join(dataDir, "control-events.spool"), clock, log });
     const self = `${formatListen(settings.listen)}#${randomBytes(6).toString("hex")}`;
+    this.#audit = new ActAudit({ clock, log, dataDir, secrets: options.signingSecrets });
     this.#leadership = new Leadership({
       store,
       clock,
@@ -155,9 +156,11 @@ export class ControlPlane {
       settings,
       self,
       alone: opened.alone,
-      onEvent: (event) => this.#spool.tell(event),
+      onEvent: (event) => {
+        this.#spool.tell(event);
+        if (event.kind === "epochRaised") this.#audit.note(event);
+      },
     });
-    this.#audit = new ActAudit({ clock, log, dataDir, secrets: options.signingSecrets });
     this.#source = settings.catalogFile === null ? null : this.#watchFile(settings.catalogFile);
     this.#leadership.onChange(() => this.#source?.look());
     this.#live = new LiveCluster({

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdir, mkdtemp, readFile, rm, rmdir, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readFile, rm, rmdir, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -10,7 +10,9 @@ import { API_ROUTES, isBoardHandler, isRelayHandler } from "../../src/control/ap
 import type { ActionOutcome, ClusterView } from "../../src/control/view/cluster-view.ts";
 import { ChainCheck, type ChainVerdict } from "../../src/decide/audit/chain-lines.ts";
 import { aNodeDoc } from "../../src/testing/fleet-docs.ts";
+import type { FakeAgent } from "../../src/testing/fake-agent.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
+import { enrolledAgent, leadingControl } from "./support/fake-fleet.ts";
 import { startTestControl, type TestControl } from "./support/test-control.ts";
 
 const CATALOG = (...models: readonly string[]): string =>
@@ -167,4 +169,35 @@ test("while its chain can't be written a control plane does nothing that it is a
   const taken = entries.find(({ act, outcome }) => act === "FILE catalog" && outcome === "ok");
   assert.deepEqual([taken?.who, taken?.from, taken?.request], [null, null, "-"]);
   assert.match(taken?.detail ?? "", /^revision 1 \(file\): added one; sha256:/);
+});
+
+test("an epoch that is raised above what agents have obeyed, as with a restored database, has its entry [80.P7 80.C47]", async (t) => {
+  const dataDir = await mkdtemp(join(tmpdir(), "yardmaster-control-"));
+  t.after(() => rm(dataDir, { recursive: true, force: true }));
+  const [store, copy] = [join(dataDir, "control.db"), join(dataDir, "copy.db")];
+  let agent: FakeAgent;
+  {
+    await using first = await leadingControl({ dataDir });
+    agent = await enrolledAgent(first, "rack-1");
+  }
+  await copyFile(store, copy);
+  {
+    await using second = await leadingControl({ dataDir });
+    agent.connect(second.url);
+    await agent.until("its epoch", () => agent.highestEpoch?.epoch === 2);
+  }
+  await copyFile(copy, store);
+  await rm(join(dataDir, "control.db.made"));
+  await using restored = await leadingControl({ dataDir });
+  agent.connect(restored.url);
+  const isRaised = ({ act }: ChainEntry): boolean => act === "epochRaised";
+  const { entries } = await eventually(
+    "the entry",
+    () => chainOf(restored),
+    (chain) => chain.entries.some(isRaised),
+  );
+  const { who, outcome, detail } = entries.find(isRaised) ?? assert.fail();
+  assert.deepEqual([who, outcome], [null, "ok"]);
+  assert.match(detail ?? "", /^agents had obeyed epoch 2,/);
+  agent.cut();
 });

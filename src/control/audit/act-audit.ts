@@ -3,6 +3,7 @@ import { ChainWriter, type MakeEntry } from "../../audit/chain-writer.ts";
 import { lazySigner } from "../../audit/open-signer.ts";
 import { readChainPage } from "../../audit/read-chain-page.ts";
 import type { ChainEntry } from "../../contract/audit-chain.ts";
+import type { NewEvent } from "../../contract/control-event.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { ERRORS, type ErrorCode, YardmasterError } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
@@ -86,6 +87,11 @@ export class ActAudit {
     }
   }
 
+  /** What a control plane did by itself that operators have to answer for. Waits while the chain is away. */
+  note({ kind, why }: NewEvent): void {
+    this.#writer.record(() => ({ ...BY_ITSELF, time: Math.round(this.#clock.wall()), act: kind, detail: why }));
+  }
+
   async page(query: URLSearchParams): Promise<Answer> {
     return json(await readChainPage(this.#chain, query));
   }
@@ -110,6 +116,16 @@ function endOf(error: unknown): End {
   const code = error instanceof YardmasterError ? error.code : "INTERNAL";
   return { status: ERRORS[code].http, outcome: UNKNOWN.has(code) ? "unknown" : "refused", code };
 }
+
+const BY_ITSELF = {
+  request: "-",
+  who: null,
+  from: null,
+  upstream: null,
+  status: 200,
+  outcome: "ok",
+  code: null,
+} as const;
 
 const entryOf =
   ({ request, time, detail }: Asked, end: End): MakeEntry =>
