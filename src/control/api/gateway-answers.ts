@@ -51,9 +51,9 @@ export class GatewayAnswers {
     return json({ name, credential: credential.reveal() }, 201);
   }
 
-  async revoke({ rest, keyId, onRecord }: ActRequest): Promise<Answer> {
+  async revoke({ rest, keyId, onRecordOrLater }: ActRequest): Promise<Answer> {
     const { store, bounded, disconnect } = this.#ports;
-    await onRecord(null);
+    await onRecordOrLater();
     if (!(await bounded(store.revokeGateway(rest, keyId))))
       throw new YardmasterError("KEY_UNKNOWN", "no gateway has a credential under this name");
     disconnect(rest);

@@ -26,6 +26,8 @@ export interface ActRequest extends ApiRequest {
    * @throws AUDIT_UNAVAILABLE: then it may not.
    */
   readonly onRecord: OnRecord;
+  /** For what only takes a permission away: as `onRecord`, but where the record can't be written now it is later, and the act is done. */
+  readonly onRecordOrLater: () => Promise<void>;
 }
 
 export type OnRecord = (detail: string | null, status?: number) => Promise<void>;
@@ -38,7 +40,8 @@ const FILE_ACT = "FILE catalog";
  * What operators do at a control plane, one entry each in the signed chain of its data folder.
  *
  * Invariants:
- *   A1. Nothing is done whose entry is not on the disk: a full one refuses acts, and neither passes nor the lead know of it.
+ *   A1. Nothing is done whose entry is not on the disk: a full one refuses acts, and neither passes nor the lead know of it. Only a
+ *       credential is taken away without, so that nobody keeps one alive by filling the disk; its entry is written once it can be.
  *   A2. What was on record and came to nothing, or may have, has a second entry of the same request that says so.
  */
 export class ActAudit {
@@ -63,8 +66,14 @@ export class ActAudit {
       asked = { request, time: this.#clock.wall(), detail };
       return this.#writer.commit(entryOf(asked, { status, outcome: "ok", code: null }));
     };
+    const onRecordOrLater = async (): Promise<void> => {
+      const taken = { request, time: this.#clock.wall(), detail: null };
+      asked = taken;
+      const entry = entryOf(taken, { status: 200, outcome: "ok", code: null });
+      await this.#writer.commit(entry).catch(() => this.#writer.record(entry));
+    };
     try {
-      return await answer({ ...request, onRecord });
+      return await answer({ ...request, onRecord, onRecordOrLater });
     } catch (error) {
       if (asked !== null) this.#writer.record(entryOf(asked, endOf(error)));
       throw error;

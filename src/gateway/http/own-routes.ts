@@ -6,7 +6,7 @@ import { assertNever } from "../../kernel/assert-never.ts";
 import { isoTime, type Clock, type EpochMs } from "../../kernel/clock.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
-import { actAudited } from "../audit/admin-event.ts";
+import { actAudited, takeAwayAudited } from "../audit/admin-event.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import type { ChainStore } from "../../audit/audit-chain.ts";
 import { readChainPage } from "../../audit/read-chain-page.ts";
@@ -111,8 +111,11 @@ export class OwnRoutes {
           201,
           createKey(this.#deps.keyAdmin(), await readAdminBody(context.req, this.#deps)),
         );
-      case "keyRevoke":
-        return this.#changeKey(context, 200, revokeKey(this.#deps.keyAdmin(), keyIdOf(context)));
+      case "keyRevoke": {
+        const { id, act } = revokeKey(this.#deps.keyAdmin(), keyIdOf(context));
+        const done = await takeAwayAudited(this.#deps, context, `/admin/keys/${id}`, act);
+        return sendJson(context, 200, { ...done, sharing: this.#deps.coordination().gateways });
+      }
       case "keyRotate":
         return this.#changeKey(
           context,

@@ -9,7 +9,7 @@ import { decodeId } from "../../decide/http/request-line.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { YardmasterError, type ErrorCode } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
-import { actAudited } from "../audit/admin-event.ts";
+import { actAudited, takeAwayAudited } from "../audit/admin-event.ts";
 import type { AuditSink } from "../audit/audit-sink.ts";
 import { readAdminBody } from "../http/admin-body.ts";
 import type { RequestContext } from "../http/request-context.ts";
@@ -128,13 +128,16 @@ export class OverflowRoutes {
     const act = async (): Promise<Approval> =>
       (await this.#ledger().revoke(tier, subject)) ??
       refuse("OVERFLOW_UNKNOWN", "there is no approval that could be revoked");
-    return viewApproval(await this.#audited(context, `/admin/overflow/approvals/${tier}/${subject}`, act));
+    const what = `/admin/overflow/approvals/${tier}/${subject}`;
+    return viewApproval(await takeAwayAudited(this.#deps, context, what, act));
   }
 
   async #setSwitch(context: RequestContext, stopped: { by: string; why: string } | null): Promise<unknown> {
     const ledger = this.#ledger();
-    const what = stopped === null ? "/admin/overflow/go" : "/admin/overflow/stop";
-    const set = await this.#audited(context, what, () => ledger.setSwitch(stopped));
+    const act = (): ReturnType<Ledger["setSwitch"]> => ledger.setSwitch(stopped);
+    const set = await (stopped === null
+      ? this.#audited(context, "/admin/overflow/go", act)
+      : takeAwayAudited(this.#deps, context, "/admin/overflow/stop", act));
     this.#deps.log.warn("overflow.switch", { stopped: set.stopped !== null, by: context.key.id });
     return viewSwitch(set);
   }
