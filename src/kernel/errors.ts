@@ -157,6 +157,7 @@ export const ERRORS = {
   AUDIT_UNAVAILABLE: {
     http: 503,
     retry: "afterDelay",
+    retryAfter: true,
     meaning:
       "The audit can't take a record now, and what an administrator changes is not done without one. Inference is not concerned.",
   },

@@ -95,6 +95,37 @@ for (const [name, first] of REFUSED) {
   });
 }
 
+for (const server of ["net", "http"]) {
+  test(`what is refused before it is a request has an id too, the client's own where it was read, with ${server} [80.D17 80.D18]`, async () => {
+    const own = await startTestGateway({ file: { client_server: server }, upstreams: [] });
+    try {
+      for (const [bytes, status, id] of [
+        [`GET /v1/models?${"q".repeat(9_000)} HTTP/1.1\r\nHost: g\r\nX-Request-Id: mine\r\n\r\n`, 414, "mine"],
+        ["GET /v1/../x HTTP/1.1\r\nHost: g\r\nX-Request-Id: mine\r\n\r\n", 400, "mine"],
+        ["GET /v1/models HTTP/1.1\r\nHost: g\r\nHost: h\r\nX-Request-Id: mine\r\n\r\n", 400, null],
+        ["POST /v1/models HTTP/1.1\r\nHost: g\r\nExpect: wonders\r\nContent-Length: 1\r\n\r\n", 417, null],
+        ["CONNECT g:1 HTTP/1.1\r\nHost: g\r\n\r\n", 405, null],
+        ["what is this\r\n\r\n", 400, null],
+        [`GET /healthz HTTP/1.1\r\nHost: g\r\nX: ${"x".repeat(20_000)}\r\n\r\n`, 431, null],
+      ] as const) {
+        using client = await RawClient.connect(own.port);
+        await client.write(bytes);
+        const answer = await heard(client);
+        const { error: told } = JSON.parse(answer.payload.toString()) as { error: { request_id: string } };
+        assert.deepEqual(
+          [answer.status, headerOf(answer, "x-request-id")],
+          [status, told.request_id],
+          bytes.slice(0, 30),
+        );
+        if (id === null) assert.match(told.request_id, /^req-/);
+        else assert.equal(told.request_id, id);
+      }
+    } finally {
+      await own.stop();
+    }
+  });
+}
+
 // --- Heads ---
 
 test("a hundred headers pass, one more is 431; 16 KiB of them and one byte more is 431; a target of 8 KiB is 414: refused, never cut [80.D17]", async () => {

@@ -41,8 +41,9 @@ export class Dispatcher implements EdgeHandlers {
     this.#deps = deps;
   }
 
-  onRefusedBytes(code: ErrorCode): void {
+  onRefused(code: ErrorCode): string {
     this.#deps.metrics.forUpstream(null).refused(code);
+    return this.#deps.nextRequestId();
   }
 
   /** `vouched`: whom a control plane has let in, and in whose name it asks; no credential is looked at then. */
@@ -50,12 +51,12 @@ export class Dispatcher implements EdgeHandlers {
     const { clock } = this.#deps;
     const arrivedAt = clock.mono();
     const headers = checkRequestHeaders(req.rawHeaders, req.httpVersion);
-    if (headers.kind === "bad") return this.#refuseEdge(res, headers.code, headers.why);
+    if (headers.kind === "bad") return refuseAtEdge(res, this.onRefused(headers.code), headers.code, headers.why);
+    const requestId = saneRequestId(headerValue(req.rawHeaders, "x-request-id")) ?? this.#deps.nextRequestId();
     const target = canonicalPath(req.target);
     if (target.kind === "tooLong")
-      return this.#refuseEdge(res, "URI_TOO_LONG", "the request target is longer than 8 KiB", dialectOf(req.target));
-    if (target.kind === "bad") return this.#refuseEdge(res, "BAD_REQUEST", target.why, dialectOf(req.target));
-    const requestId = saneRequestId(headerValue(req.rawHeaders, "x-request-id")) ?? this.#deps.nextRequestId();
+      return this.#refuseTarget(req, res, requestId, "URI_TOO_LONG", "the request target is longer than 8 KiB");
+    if (target.kind === "bad") return this.#refuseTarget(req, res, requestId, "BAD_REQUEST", target.why);
     const path = withoutTrailingSlash(target.path);
     const match = matchRoute(req.method, path);
     if (match.kind !== "route") {
@@ -143,10 +144,10 @@ export class Dispatcher implements EdgeHandlers {
     return { kind: "refused", code, message };
   }
 
-  /** The framing or the target is in doubt, so the connection is of no further use. */
-  #refuseEdge(res: ClientReply, code: ErrorCode, why: string, dialect: Dialect = "openai"): void {
+  /** What the request is for is in doubt, so the connection is of no further use. */
+  #refuseTarget(req: ClientRequest, res: ClientReply, requestId: string, code: ErrorCode, why: string): void {
     this.#deps.metrics.forUpstream(null).refused(code);
-    refuseAtEdge(res, code, why, dialect);
+    refuseAtEdge(res, requestId, code, why, dialectOf(req.target));
   }
 
   #refuse(

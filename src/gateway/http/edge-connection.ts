@@ -5,7 +5,7 @@ import { EdgeExchange, type AnswerLines, type ExchangeConnection } from "./edge-
 import {
   DISCARDED_BYTES_MAX,
   expectsContinue,
-  refuseAtEdge,
+  refuseExpectation,
   renderRawRefusal,
   type EdgeHandlers,
 } from "./edge-port.ts";
@@ -132,8 +132,7 @@ export class EdgeConnection implements ExchangeConnection, RequestSink {
     const exchange = new EdgeExchange(this, head, persists && !head.asksToUpgrade && !this.#owner.closing);
     this.#current = exchange;
     const expect = head.minor === 1 ? head.expect : undefined;
-    if (expect !== undefined && !expectsContinue(expect))
-      refuseAtEdge(exchange, "EXPECTATION_FAILED", "only Expect: 100-continue is understood");
+    if (expect !== undefined && !expectsContinue(expect)) refuseExpectation(exchange, this.#owner.handlers);
     else this.#owner.handlers.onRequest(exchange, exchange, expect !== undefined);
   }
 
@@ -259,7 +258,7 @@ export class EdgeConnection implements ExchangeConnection, RequestSink {
   /** Bytes that are no request: one answer where its place is free, and the end. */
   #refuse(code: ErrorCode, fault?: string): void {
     this.giveUp();
-    this.#owner.handlers.onRefusedBytes(code);
+    const requestId = this.#owner.handlers.onRefused(code);
     const exchange = this.#current;
     if (exchange?.begun === true) {
       this.socket.destroy();
@@ -267,7 +266,7 @@ export class EdgeConnection implements ExchangeConnection, RequestSink {
     }
     exchange?.drop();
     this.#current = null;
-    this.socket.end(renderRawRefusal(code, fault), () => this.socket.destroy());
+    this.socket.end(renderRawRefusal(requestId, code, fault), () => this.socket.destroy());
   }
 
   /** A client that has ended its side is taken for one that has left; what it was given whole still goes out. */

@@ -20,7 +20,7 @@ const rows = [
 for (const { name, start, piece, next = piece, answers } of rows)
   test(`a connection on which nothing comes but ${name} is closed like an idle one [80.G11]`, async (t) => {
     const server = new NetEdgeServer(
-      { onRefusedBytes: () => {}, onRequest: (_req, res) => res.sendWhole(200, [], "well") },
+      { onRefused: () => "r-1", onRequest: (_req, res) => res.sendWhole(200, [], "well") },
       systemClock,
       HTTP,
       10,

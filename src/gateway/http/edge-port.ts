@@ -7,8 +7,8 @@ import type { ClientReply, ClientRequest } from "./client-port.ts";
 /** What a listening side tells of. */
 export interface EdgeHandlers {
   onRequest(req: ClientRequest, res: ClientReply, expectsContinue: boolean): void;
-  /** Bytes that are no request were answered, or cut. */
-  onRefusedBytes(code: ErrorCode): void;
+  /** What never became a request of its own is answered with this code, or cut. Returns the id that its answer bears. */
+  onRefused(code: ErrorCode): string;
 }
 
 /**
@@ -36,23 +36,38 @@ export interface EdgeServer {
 export const DISCARDED_BYTES_MAX = 64 * 1024 * 1024;
 
 /** A refusal at the edge: answered, and the connection is of no further use. */
-export function refuseAtEdge(res: ClientReply, code: ErrorCode, message: string, dialect: Dialect = "openai"): void {
+export function refuseAtEdge(
+  res: ClientReply,
+  requestId: string,
+  code: ErrorCode,
+  message: string,
+  dialect: Dialect = "openai",
+): void {
   res.endConnection();
-  const { status, text } = renderErrorBody(code, message, { dialect });
-  res.sendWhole(status, ["content-type", "application/json", "connection", "close"], text, code);
+  const { status, text } = renderErrorBody(code, message, { dialect, requestId });
+  const headers = ["content-type", "application/json", "x-request-id", requestId, "connection", "close"];
+  res.sendWhole(status, headers, text, code);
 }
 
+export const refuseExpectation = (res: ClientReply, handlers: EdgeHandlers): void =>
+  refuseAtEdge(
+    res,
+    handlers.onRefused("EXPECTATION_FAILED"),
+    "EXPECTATION_FAILED",
+    "only Expect: 100-continue is understood",
+  );
+
 /** The bytes of an answer where there is no request to answer; the connection ends with it. */
-export function renderRawRefusal(code: ErrorCode, fault?: string): string {
+export function renderRawRefusal(requestId: string, code: ErrorCode, fault?: string): string {
   const message =
     code === "METHOD_NOT_ALLOWED"
       ? "no route takes this method"
       : fault === undefined
         ? ERRORS[code].meaning
         : `${ERRORS[code].meaning}: ${fault}`;
-  const { status, text } = renderErrorBody(code, message, { dialect: "openai" });
+  const { status, text } = renderErrorBody(code, message, { dialect: "openai", requestId });
   const allow = code === "METHOD_NOT_ALLOWED" ? "allow: GET, POST, DELETE\r\n" : "";
-  return `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Bad Request"}\r\ncontent-type: application/json\r\n${allow}connection: close\r\ncontent-length: ${Buffer.byteLength(text)}\r\n\r\n${text}`;
+  return `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Bad Request"}\r\ncontent-type: application/json\r\nx-request-id: ${requestId}\r\n${allow}connection: close\r\ncontent-length: ${Buffer.byteLength(text)}\r\n\r\n${text}`;
 }
 
 /** `Expect` as it is met: anything but 100-continue is refused. */

@@ -38,10 +38,10 @@ const plain: Answer = (_req, res, body) => res.sendWhole(200, ["x-own", "1"], `g
 async function listen(kind: string, answer: Answer = plain): Promise<Listening> {
   const seen: Seen[] = [];
   const server = MAKE[kind]!({
-    onRefusedBytes: () => {},
+    onRefused: () => "r-1",
     onRequest: (req, res, expectsContinue) => {
       const checked = checkRequestHeaders(req.rawHeaders, req.httpVersion);
-      if (checked.kind === "bad") return refuseAtEdge(res, checked.code, checked.why);
+      if (checked.kind === "bad") return refuseAtEdge(res, "r-1", checked.code, checked.why);
       if (expectsContinue) res.sendContinue();
       const parts: Buffer[] = [];
       req.readBody({

@@ -33,7 +33,7 @@ async function uploadTurns(
       onBroken: () => {},
       onEnd: () => whole.resolve(),
     });
-  const server = new NetEdgeServer({ onRequest, onRefusedBytes: () => {} }, systemClock, HTTP, 10);
+  const server = new NetEdgeServer({ onRequest, onRefused: () => "r-1" }, systemClock, HTTP, 10);
   const { port } = await server.listen("127.0.0.1", 0);
   const client = connect(port, "127.0.0.1");
   client.write(`POST / HTTP/1.1\r\nHost: h\r\nContent-Length: ${BODY}\r\n\r\n`);

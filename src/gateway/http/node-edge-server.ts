@@ -7,7 +7,7 @@ import { createServer } from "../../kernel/node-builtins.ts";
 import { headerValue } from "../calls/answer-headers.ts";
 import {
   DISCARDED_BYTES_MAX,
-  refuseAtEdge,
+  refuseExpectation,
   renderRawRefusal,
   type EdgeHandlers,
   type EdgeServer,
@@ -71,12 +71,12 @@ export class NodeEdgeServer implements EdgeServer {
     this.#server.on("request", (req, res) => this.#accept(req, res, false));
     this.#server.on("checkContinue", (req: IncomingMessage, res: ServerResponse) => this.#accept(req, res, true));
     this.#server.on("checkExpectation", (req: IncomingMessage, res: ServerResponse) => {
-      refuseAtEdge(this.#replyOf(res), "EXPECTATION_FAILED", "only Expect: 100-continue is understood");
+      refuseExpectation(this.#replyOf(res), this.#handlers);
     });
     this.#server.on("connect", (_req: IncomingMessage, socket: Duplex) => {
-      this.#handlers.onRefusedBytes("METHOD_NOT_ALLOWED");
+      const requestId = this.#handlers.onRefused("METHOD_NOT_ALLOWED");
       socket.on("error", () => {}); // No longer the server's: its client may leave in any way.
-      answerRaw(socket, "METHOD_NOT_ALLOWED");
+      answerRaw(socket, requestId, "METHOD_NOT_ALLOWED");
     });
     this.#server.on("clientError", (error: BadBytes, socket) => this.#onBadBytes(error, socket as Socket));
   }
@@ -166,7 +166,7 @@ export class NodeEdgeServer implements EdgeServer {
 
   #onBadBytes(error: BadBytes, socket: Socket): void {
     const code = edgeErrorCode(error);
-    this.#handlers.onRefusedBytes(code);
+    const requestId = this.#handlers.onRefused(code);
     const state = this.#stateOf(socket);
     const { running } = state;
     this.#giveUp(state);
@@ -181,13 +181,13 @@ export class NodeEdgeServer implements EdgeServer {
       socket.destroy();
       return;
     }
-    answerRaw(socket, code);
+    answerRaw(socket, requestId, code);
   }
 }
 
 /** An answer where there is no `ServerResponse` to give it with; ends the connection. */
-function answerRaw(socket: Duplex, code: ErrorCode): void {
-  socket.end(renderRawRefusal(code), () => socket.destroy());
+function answerRaw(socket: Duplex, requestId: string, code: ErrorCode): void {
+  socket.end(renderRawRefusal(requestId, code), () => socket.destroy());
 }
 
 function bodyCanWait({ rawHeaders }: IncomingMessage): boolean {
