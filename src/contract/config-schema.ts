@@ -254,7 +254,7 @@ export const configFile = z.strictObject({
     .min(1)
     .default("data")
     .describe(
-      "Folder for the embedded databases and local state, relative to the working directory. One process at a time.",
+      "Folder for the embedded databases and local state, relative to the working directory. One gateway at a time: a second one does not start.",
     ),
   coordination: z
     .enum(["local", "redis"])

@@ -8,7 +8,9 @@ import type { GatewayConfig } from "../contract/gateway-config.ts";
 import { Gateway } from "../gateway/gateway.ts";
 import { untilAborted } from "../kernel/deadline.ts";
 import { messageOf } from "../kernel/errors.ts";
+import type { BatchedLogger } from "../kernel/log.ts";
 import { systemRandom } from "../kernel/random.ts";
+import { holdFolder } from "./hold-folder.ts";
 import type { ProcessPorts } from "./process-ports.ts";
 import { openLog, tellWarnings } from "./role-start.ts";
 
@@ -52,6 +54,8 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
   }
   const log = openLog(flags, io);
   tellWarnings(log, loaded.warnings);
+  const hold = holdDataDir(loaded.config.dataDir, log);
+  if (hold === null) return EXIT.failed;
   let beside: Beside | undefined;
   let current: GatewayConfig;
   let gateway: Gateway;
@@ -64,6 +68,7 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
   } catch (error) {
     log.error("gateway.start_failed", { message: messageOf(error) });
     await beside?.stop();
+    hold.release();
     log.flush();
     return EXIT.failed;
   }
@@ -96,6 +101,22 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
   await untilAborted(ports.stop);
   await gateway.stop(ports.hurry);
   await stop();
+  hold.release();
   log.flush();
   return EXIT.done;
+}
+
+/** Null: another gateway has the folder, which the log says. */
+function holdDataDir(dataDir: string, log: BatchedLogger): { readonly release: () => void } | null {
+  const hold = holdFolder(dataDir, "gateway");
+  if (hold.kind === "held") return hold;
+  if (hold.kind === "taken") {
+    log.error("gateway.start_failed", {
+      message: `another gateway uses the data folder ${dataDir}: stop it, or give this one a \`data_dir\` of its own`,
+    });
+    log.flush();
+    return null;
+  }
+  log.warn("data_dir.not_held", { dataDir, why: hold.why });
+  return { release: () => {} };
 }

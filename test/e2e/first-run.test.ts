@@ -118,6 +118,8 @@ test("up in an empty folder writes a first configuration and a first catalog, sa
   const stale = await shell(curlLine(second.out).replace(nextKey, key), folder.path);
   assert.match(stale.out, /UNAUTHORIZED/);
   assert.match((await shell(curlLine(second.out), folder.path)).out, /\[DONE\]/);
+  second.kill("SIGINT"); // It takes its engine along.
+  assert.equal((await second.end()).code, 0);
 });
 
 test("the first configuration is valid as it is, and stays so when its example is put in force", async () => {

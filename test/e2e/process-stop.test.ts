@@ -197,3 +197,19 @@ test("fifty streams through a gateway that is killed end without [DONE], the eng
     again.map(() => [200, 0]),
   );
 });
+
+test("a second gateway does not start on the data folder of one that runs, and does once that was killed [80.G19]", async () => {
+  await withProgram({}, async (first, _port, folder) => {
+    const again = (): RunningProgram => runProgram(["gateway", "--config", folder.config, "--log-format", "json"]);
+    {
+      await using second = again();
+      const { code, err } = await second.end();
+      assert.equal(code, 1);
+      assert.match(err, /another gateway uses the data folder/);
+    }
+    first.kill("SIGKILL");
+    await first.end();
+    await using third = again();
+    await third.ready();
+  });
+});
