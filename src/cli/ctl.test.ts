@@ -84,7 +84,7 @@ const VIEW = {
 };
 const ISSUED = { id: "a", key: "ym_x", hash: "sha256:0", old_valid_until: null };
 
-test("each key command makes its call and prints its result", async (t) => {
+test("each key command makes its call, prints its result and says where a change holds", async (t) => {
   const { url, seen } = await aGateway(t, (req, res) =>
     json(200, req.method === "GET" ? { keys: [VIEW] } : req.method === "DELETE" ? { id: "a", revoked: true } : ISSUED)(
       req,
@@ -93,7 +93,8 @@ test("each key command makes its call and prints its result", async (t) => {
   );
   for (const command of COMMANDS) {
     const plain = await run([...command, "--url", url], { YARDMASTER_KEY: "op" });
-    assert.deepEqual([plain.code, plain.err], [0, ""], command.join(" "));
+    const where = command.includes("list") ? "" : `done at ${url}\n`;
+    assert.deepEqual([plain.code, plain.err], [0, where], command.join(" "));
     assert.ok(plain.out.length > 0);
     JSON.parse((await run([...command, "--url", url, "--json"])).out);
   }
