@@ -79,7 +79,8 @@ export class RestartAnswers {
 }
 
 /** An absent body asks for what is usual; `null` is none that the routes take. */
-const orEmpty = (body: unknown): unknown => (body === undefined ? {} : body);
+/** A body that may be left out. */
+export const orEmpty = (body: unknown): unknown => (body === undefined ? {} : body);
 
 function paceOf(asked: {
   readonly max_surge: number;

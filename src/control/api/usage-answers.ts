@@ -38,7 +38,7 @@ export class UsageAnswers {
     this.#ports = ports;
   }
 
-  /** Null: one gateway's answer is the whole of it. */
+  /** `from`: that gateway's own answer is the whole of it. */
   async answer(
     asker: Asker,
     params: URLSearchParams,

@@ -13,6 +13,7 @@ import { type Answer, json } from "./answer.ts";
 import type { ActRequest } from "../audit/act-audit.ts";
 import { read } from "./catalog-answers.ts";
 import { readJson, SMALL_BODY_LIMITS } from "./read-body.ts";
+import { orEmpty } from "./restart-answers.ts";
 
 export interface WeightsAnswerPorts {
   readonly clock: Clock;
@@ -42,8 +43,7 @@ export class WeightsAnswers {
   /** Not bounded like a look into the store: it is the nodes that answer. */
   async #collect({ req, keyId, onRecord }: ActRequest): Promise<Answer> {
     const { clock, view } = this.#ports;
-    const body = await readJson(req, clock, SMALL_BODY_LIMITS);
-    const { damaged } = read(collectRequest, body === undefined ? {} : body);
+    const { damaged } = read(collectRequest, orEmpty(await readJson(req, clock, SMALL_BODY_LIMITS)));
     await onRecord(JSON.stringify({ damaged }));
     const outcome = await view.collectWeights(damaged, keyId);
     if (outcome.kind === "notLeader")
@@ -52,7 +52,7 @@ export class WeightsAnswers {
       throw new YardmasterError("STORE_UNAVAILABLE", "the store did not take the record of it; nothing was asked for");
     const names = await this.#names();
     const asked = outcome.nodes.flatMap((node) => node.asked);
-    const told: CollectionAnswer = {
+    const body: CollectionAnswer = {
       asked: { nodes: outcome.nodes.length, weights: asked.length, bytes: sumOf(asked.map(({ bytes }) => bytes ?? 0)) },
       nodes: outcome.nodes.map(({ nodeId, results, why }) => ({
         node: names.get(nodeId) ?? nodeId,
@@ -65,7 +65,7 @@ export class WeightsAnswers {
         })),
       })),
     };
-    return json(told);
+    return json(body);
   }
 
   async #names(): Promise<ReadonlyMap<NodeDoc["id"], string>> {

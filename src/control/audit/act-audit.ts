@@ -62,15 +62,14 @@ export class ActAudit {
   /** Answers a request, which is an act if it is put on record. */
   async act(request: ApiRequest, answer: (act: ActRequest) => Promise<Answer>): Promise<Answer> {
     let asked: Asked | null = null;
-    const onRecord: OnRecord = (detail, status = 200) => {
+    const begin = (detail: string | null, status: number): MakeEntry => {
       asked = { request, time: this.#clock.wall(), detail };
-      return this.#writer.commit(entryOf(asked, { status, outcome: "ok", code: null }));
+      return entryOf(asked, { status, outcome: "ok", code: null });
     };
-    const onRecordOrLater = async (): Promise<void> => {
-      const taken = { request, time: this.#clock.wall(), detail: null };
-      asked = taken;
-      const entry = entryOf(taken, { status: 200, outcome: "ok", code: null });
-      await this.#writer.commit(entry).catch(() => this.#writer.record(entry));
+    const onRecord: OnRecord = (detail, status = 200) => this.#writer.commit(begin(detail, status));
+    const onRecordOrLater = (): Promise<void> => {
+      const entry = begin(null, 200);
+      return this.#writer.commit(entry).catch(() => this.#writer.record(entry));
     };
     try {
       return await answer({ ...request, onRecord, onRecordOrLater });

@@ -112,9 +112,8 @@ export interface ClusterView {
   /** What lies in the caches of nodes, and why nothing of it may be removed now. */
   weights(): Promise<SeenWeights>;
   /**
-   * Asks the nodes to remove what nobody wants; each looks again by itself. Throws WEIGHTS_HELD, and NOT_LEADER on a standby.
+   * Asks the nodes to remove what is damaged, or else what nobody wants; each looks again by itself. Throws WEIGHTS_HELD, and NOT_LEADER on a standby.
    * "storeUnavailable": nothing was asked for, as it could not be put on record.
    */
-  /** What is damaged, or else what nobody wants. */
   collectWeights(damaged: boolean, by: string): Promise<WeightsCollection | Exclude<ActionOutcome, { kind: "done" }>>;
 }

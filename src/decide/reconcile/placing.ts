@@ -28,7 +28,8 @@ export class PassRoom {
   readonly #draft: PassDraft;
   readonly #observed: Observed;
   #now: FleetRoom | null = null;
-  #leaving: FleetRoom | null | undefined;
+  #leaving: FleetRoom | null = null;
+  #leavers: ReadonlySet<string> | null = null;
 
   constructor(draft: PassDraft, observed: Observed) {
     this.#draft = draft;
@@ -51,14 +52,10 @@ export class PassRoom {
 
   /** As it will be for the model when all that is on its way out has gone; null where nothing is. Only looked at, never placed in. */
   leaving(model: string): FleetRoom | null {
-    if (this.#leaving === null) return null;
-    const keeps = keepsRoom(this.#draft, model);
-    if (this.#leaving !== undefined && !keeps) return this.#leaving;
-    const ids = new Set<string>();
-    for (const doc of this.#draft.replicas()) if (doc.desired === "stop" && !isGone(doc)) ids.add(doc.id);
-    if (ids.size === 0) this.#leaving = null;
-    else if (!keeps) this.#leaving = this.without(ids);
-    return keeps && ids.size > 0 ? this.without(ids, model) : (this.#leaving ?? null);
+    this.#leavers ??= leaversOf(this.#draft);
+    if (this.#leavers.size === 0) return null;
+    if (keepsRoom(this.#draft, model)) return this.without(this.#leavers, model);
+    return (this.#leaving ??= this.without(this.#leavers));
   }
 
   nodes(): readonly PlacementNode[] {
@@ -72,8 +69,15 @@ export class PassRoom {
 
   renew(): void {
     this.#now = null;
-    this.#leaving = undefined;
+    this.#leaving = null;
+    this.#leavers = null;
   }
+}
+
+function leaversOf(draft: PassDraft): ReadonlySet<string> {
+  const ids = new Set<string>();
+  for (const doc of draft.replicas()) if (doc.desired === "stop" && !isGone(doc)) ids.add(doc.id);
+  return ids;
 }
 
 /** Beside what the catalog says: whom the replica replaces, and whose room it takes. */

@@ -1,6 +1,6 @@
 import { MICROS } from "../../contract/money.ts";
 import type { UsageRowView, UsageSums, UsageView } from "../../contract/usage-view.ts";
-import { compareUsage, type UsagePlace } from "./sum-usage.ts";
+import { pageOf, type UsagePlace } from "./sum-usage.ts";
 
 /** What several places have counted, each on its own, as if one had. */
 export function mergeUsage(
@@ -16,14 +16,11 @@ export function mergeUsage(
     if (known === undefined) byPlace.set(name, { place, row });
     else known.row = { ...known.row, ...plus(known.row, row) };
   }
-  const behind = [...byPlace.values()]
-    .filter(({ place }) => after === null || compareUsage(place, after) > 0)
-    .toSorted((a, b) => compareUsage(a.place, b.place));
-  const shown = behind.slice(0, limit);
+  const { shown, more } = pageOf(byPlace.values(), after, limit);
   return {
     rows: shown.map(({ row }) => row),
     total: views.map(({ total }) => total).reduce(plus, NOTHING),
-    more: behind.length > limit ? (shown.at(-1)?.place ?? null) : null,
+    more,
   };
 }
 

@@ -57,12 +57,8 @@ export class UsageTotals {
 
   /** In order, those behind a place; `more`: where a next page begins. */
   page(after: UsagePlace | null, limit: number): { readonly rows: UsageRowView[]; readonly more: UsagePlace | null } {
-    const behind = [...this.#groups.values()]
-      .filter(({ place }) => after === null || compareUsage(place, after) > 0)
-      .toSorted((a, b) => compareUsage(a.place, b.place));
-    const shown = behind.slice(0, limit);
-    const rows = shown.map(({ place, counts }) => ({ ...this.#namesOf(place), ...sumsOf(counts) }));
-    return { rows, more: behind.length > limit ? (shown.at(-1)?.place ?? null) : null };
+    const { shown, more } = pageOf(this.#groups.values(), after, limit);
+    return { rows: shown.map(({ place, counts }) => ({ ...this.#namesOf(place), ...sumsOf(counts) })), more };
   }
 
   #namesOf([day, key, model]: UsagePlace): Pick<UsageRowView, "day" | "key" | "model"> {
@@ -105,8 +101,20 @@ function sumsOf(counts: UsageCounts): UsageSums {
   };
 }
 
-/** The order of an answer. */
-export function compareUsage(a: UsagePlace, b: UsagePlace): number {
+/** In the order of an answer, those behind a place; `more`: where a next page begins. */
+export function pageOf<T extends { readonly place: UsagePlace }>(
+  groups: Iterable<T>,
+  after: UsagePlace | null,
+  limit: number,
+): { readonly shown: readonly T[]; readonly more: UsagePlace | null } {
+  const behind = [...groups]
+    .filter(({ place }) => after === null || compare(place, after) > 0)
+    .toSorted((a, b) => compare(a.place, b.place));
+  const shown = behind.slice(0, limit);
+  return { shown, more: behind.length > limit ? (shown.at(-1)?.place ?? null) : null };
+}
+
+function compare(a: UsagePlace, b: UsagePlace): number {
   for (const index of USAGE_GROUPS.keys()) {
     const [x = "", y = ""] = [a[index], b[index]];
     if (x !== y) return x < y ? -1 : 1;
