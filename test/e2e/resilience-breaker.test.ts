@@ -1,11 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { FaultProxy } from "../../src/testing/fault-proxy.ts";
 import { VirtualClock } from "../../src/testing/virtual-clock.ts";
 import { onlyUpstream } from "./support/health.ts";
 import { aTask, startCall } from "./support/calls.ts";
 import { passTime, passTimeUntil } from "./support/virtual-time.ts";
-import { shownEndpoints, stateSeries, upstreamOf, virtualSim, withVirtualWorld } from "./support/virtual-world.ts";
+import {
+  shownEndpoints,
+  stateSeries,
+  upstreamOf,
+  virtualSim,
+  type VirtualWorld,
+  withVirtualWorld,
+} from "./support/virtual-world.ts";
 
 // When one endpoint's failures take it out of rotation, and how it comes back. Times on a virtual clock; sockets are real.
 
@@ -71,15 +79,24 @@ test("on a single endpoint that is half-open one call is the probe and the other
   });
 });
 
-test("an engine that was only started anew is served from as soon as its health page answers, and not after the breaker's whole time [10.R5]", async () => {
+/** A world whose only engine was well, and then could not be connected to three times. */
+async function afterRefusals(
+  run: (world: VirtualWorld & { engine: SimEngine; proxy: FaultProxy; url: string }) => Promise<void>,
+): Promise<void> {
   const clock = new VirtualClock();
   await using engine = await virtualSim(clock, 1);
   await using proxy = await FaultProxy.start({ clock, target: { port: engine.port } });
   const url = `http://127.0.0.1:${proxy.port}`;
-  await withVirtualWorld(clock, [upstreamOf("vllm", [url])], async ({ gateway, endpoint, answers }) => {
-    await passTimeUntil(clock, "healthy", async () => (await endpoint(url)).health === "healthy", 5_000);
+  await withVirtualWorld(clock, [upstreamOf("vllm", [url])], async (world) => {
+    await passTimeUntil(clock, "healthy", async () => (await world.endpoint(url)).health === "healthy", 5_000);
     await proxy.down();
-    for (let i = 0; i < 3; i += 1) await answers([startCall(gateway, { body: aTask() })]);
+    for (let i = 0; i < 3; i += 1) await world.answers([startCall(world.gateway, { body: aTask() })]);
+    await run({ ...world, engine, proxy, url });
+  });
+}
+
+test("an engine that was only started anew is served from as soon as its health page answers, and not after the breaker's whole time [10.R5]", async () => {
+  await afterRefusals(async ({ gateway, endpoint, answers, clock, proxy, url }) => {
     assert.equal((await endpoint(url)).breaker, "open");
     await proxy.up();
     await passTimeUntil(clock, "half-open", async () => (await endpoint(url)).breaker === "halfOpen", 3_000);
@@ -89,14 +106,7 @@ test("an engine that was only started anew is served from as soon as its health 
 });
 
 test("a first call that takes minutes after an engine was started anew keeps the others waiting for seconds only, where its health page is well [10.R5 10.A2]", async () => {
-  const clock = new VirtualClock();
-  await using engine = await virtualSim(clock, 1);
-  await using proxy = await FaultProxy.start({ clock, target: { port: engine.port } });
-  const url = `http://127.0.0.1:${proxy.port}`;
-  await withVirtualWorld(clock, [upstreamOf("vllm", [url])], async ({ gateway, endpoint, answers }) => {
-    await passTimeUntil(clock, "healthy", async () => (await endpoint(url)).health === "healthy", 5_000);
-    await proxy.down();
-    for (let i = 0; i < 3; i += 1) await answers([startCall(gateway, { body: aTask() })]);
+  await afterRefusals(async ({ gateway, endpoint, answers, clock, engine, proxy, url }) => {
     await proxy.up();
     await passTimeUntil(clock, "half-open", async () => (await endpoint(url)).breaker === "halfOpen", 7_000);
     const long = startCall(gateway, { body: aTask({ delayFirstMs: 100_000 }, { stream: false }) });
