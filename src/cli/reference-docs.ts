@@ -111,8 +111,7 @@ export function renderErrorsPage(): string {
   });
   return `${GENERATED}# Errors
 
-Every error that Yardmaster itself answers with is JSON: \`{"error":{"message","type","code","param","request_id"}}\`, without \`request_id\` where the
-request's head could not be read. On \`/v1/messages\` and on the routes of documents the same \`code\` stands in the form that their clients read; a
+Every error that Yardmaster itself answers with is JSON: \`{"error":{"message","type","code","param","request_id"}}\`. On \`/v1/messages\` and on the routes of documents the same \`code\` stands in the form that their clients read; a
 control plane adds \`details\` where there is more to say. The \`code\` never changes its meaning; the \`message\` may change. An engine's own error
 answer passes through as the engine wrote it.
 

@@ -89,3 +89,16 @@ export function setMembers(
   }
   return edits;
 }
+
+/** The first `max` bytes of a part of a body; copied only where it lies in several pieces. */
+export function bytesOf(chunks: readonly Buffer[], { start, end }: BodySpan, max = Infinity): Buffer {
+  const stop = Math.min(end, start + max);
+  const parts: Buffer[] = [];
+  let base = 0;
+  for (const chunk of chunks) {
+    if (base + chunk.length > start && base < stop)
+      parts.push(chunk.subarray(Math.max(0, start - base), Math.min(chunk.length, stop - base)));
+    base += chunk.length;
+  }
+  return parts.length === 1 ? parts[0]! : Buffer.concat(parts);
+}

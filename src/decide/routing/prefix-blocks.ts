@@ -1,4 +1,5 @@
-import { JsonTopScan, type JsonField } from "../http/json-scan.ts";
+import { JsonTopScan } from "../http/json-scan.ts";
+import { bytesOf } from "../http/json-splice.ts";
 
 /**
  * What a prompt begins with, as a chain of hashes: block n stands for everything up to its end, so two prompts share a prefix
@@ -146,18 +147,6 @@ const isOfSystem = (message: Buffer): boolean => {
   const at = message.indexOf('"role"');
   return at !== -1 && SYSTEM_ROLE.test(message.toString("latin1", at, at + 64));
 };
-
-function bytesOf(chunks: readonly Buffer[], { start, end }: JsonField, max: number): Buffer {
-  const stop = Math.min(end, start + max);
-  const parts: Buffer[] = [];
-  let base = 0;
-  for (const chunk of chunks) {
-    if (base + chunk.length > start && base < stop)
-      parts.push(chunk.subarray(Math.max(0, start - base), Math.min(chunk.length, stop - base)));
-    base += chunk.length;
-  }
-  return parts.length === 1 ? parts[0]! : Buffer.concat(parts);
-}
 
 /** Two running hashes (FNV-1a and a relative with another factor) that together make a whole number below 2^53. */
 class HashChain {

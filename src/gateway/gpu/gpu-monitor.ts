@@ -8,6 +8,7 @@ import { parseMetricsText } from "../../decide/telemetry/prometheus-text.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
+import { headerValue } from "../calls/answer-headers.ts";
 import type { UpstreamClient } from "../upstream/port.ts";
 import { fetchText, type Fetched } from "../upstreams/fetch-text.ts";
 
@@ -128,7 +129,8 @@ function readLook(fetched: Fetched, source: GpuSourceSettings): Look {
     return { kind: "failed", state, why: fetched.message };
   }
   if (fetched.status !== 200) return { kind: "failed", state: "down", why: `it answers ${fetched.status}` };
-  const contentType = contentTypeOf(fetched.rawHeaders);
+  // A page that calls itself OpenMetrics and lacks the end mark was cut.
+  const contentType = headerValue(fetched.rawHeaders, "content-type") ?? "";
   const page = parseMetricsText(fetched.body, { want: isGpuSignal, maxSeries: ROWS_MAX, contentType });
   if (page.kind === "rejected") return { kind: "failed", state: "unreadable", why: `its page is ${WORDS[page.why]}` };
   const samples = readGpuPage(page.samples, source.host, source.hostname);
@@ -138,12 +140,6 @@ function readLook(fetched: Fetched, source: GpuSourceSettings): Look {
   // An exporter that escapes no label writes the same bad line for ever: that must not hide that another card is gone.
   const mentions = ({ uuid }: GpuSample): boolean => uuid === null || body.includes(uuid);
   return { kind: "page", samples, whole: page.complete, ...(page.skippedLines > 0 ? { mentions } : {}) };
-}
-
-/** A page that calls itself OpenMetrics and lacks the end mark was cut. */
-function contentTypeOf(rawHeaders: readonly string[]): string {
-  const at = rawHeaders.findIndex((name, place) => place % 2 === 0 && name.toLowerCase() === "content-type");
-  return at < 0 ? "" : (rawHeaders[at + 1] ?? "");
 }
 
 const WORDS = {

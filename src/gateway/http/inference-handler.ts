@@ -3,6 +3,7 @@ import type { Role } from "../../contract/roles.ts";
 import type { RequestClass } from "../../contract/request-class.ts";
 import type { BodyForm } from "../../decide/idempotency/body-fingerprint.ts";
 import { planReplay, remembers } from "../../decide/replay/plan-replay.ts";
+import { bytesOf } from "../../decide/http/json-splice.ts";
 import { parseBoundary } from "../../decide/http/multipart-reader.ts";
 import type { Bag } from "../../kernel/bag.ts";
 import { estimateTokens, NO_ESTIMATE, promptsIn, type Estimate } from "../../decide/limits/estimate-tokens.ts";
@@ -428,7 +429,7 @@ function estimateOf(
   { streamEnd }: RequestContext["route"],
 ): Estimate {
   const prompt = fields.get("prompt");
-  const prompts = prompt === undefined ? 1 : promptsIn(Buffer.concat(chunks).subarray(prompt.start, prompt.end));
+  const prompts = prompt === undefined ? 1 : promptsIn(bytesOf(chunks, prompt));
   return estimateTokens(bytes, streamEnd === "finishReason", (name) => fields.get(name)?.text, prompts);
 }
 

@@ -111,11 +111,8 @@ export class OwnRoutes {
           201,
           createKey(this.#deps.keyAdmin(), await readAdminBody(context.req, this.#deps)),
         );
-      case "keyRevoke": {
-        const { id, act } = revokeKey(this.#deps.keyAdmin(), keyIdOf(context));
-        const done = await takeAwayAudited(this.#deps, context, `/admin/keys/${id}`, act);
-        return sendJson(context, 200, { ...done, sharing: this.#deps.coordination().gateways });
-      }
+      case "keyRevoke":
+        return this.#changeKey(context, 200, revokeKey(this.#deps.keyAdmin(), keyIdOf(context)));
       case "keyRotate":
         return this.#changeKey(
           context,
@@ -136,8 +133,11 @@ export class OwnRoutes {
     status: number,
     { id, act }: KeyChange<T>,
   ): Promise<void> {
-    const rotates = context.route.handler === "keyRotate" ? "/rotate" : "";
-    const done = await actAudited(this.#deps, context, `/admin/keys/${id}${rotates}`, status, act);
+    const { handler } = context.route;
+    const what = `/admin/keys/${id}${handler === "keyRotate" ? "/rotate" : ""}`;
+    const done = await (handler === "keyRevoke"
+      ? takeAwayAudited(this.#deps, context, what, act)
+      : actAudited(this.#deps, context, what, status, act));
     sendJson(context, status, { ...done, sharing: this.#deps.coordination().gateways });
   }
 
