@@ -12,7 +12,7 @@ import { agentSection } from "../../contract/agent-schema.ts";
 import { resolveAgent, type WeightsSettings } from "../../contract/resolve-agent.ts";
 import { parseSource } from "../../decide/weights/source.ts";
 import { systemClock } from "../../kernel/clock.ts";
-import { BatchedLogger } from "../../kernel/log.ts";
+import { KeptLog } from "../kept-log.ts";
 import { Watched, within } from "../wait-for.ts";
 
 type Section = Parameters<typeof agentSection.parse>[0];
@@ -55,18 +55,13 @@ export async function cacheWorld(
   const section = agentSection.parse({ weights: { reserve: 0, ...options.weights } } as Section);
   const settings: WeightsSettings = resolveAgent(section, "host").weights;
   const state = new Watched();
-  let text = "";
+  const log = new KeptLog();
   const open = (over: Partial<WeightsPorts> = {}): Promise<WeightsCache> =>
     WeightsCache.open({
       clock: systemClock,
       // The shortest pauses.
       random: { next: () => 0 },
-      log: new BatchedLogger({
-        clock: systemClock,
-        sink: { write: (line) => (text += line) },
-        level: "debug",
-        format: "json",
-      }),
+      log: log.logger,
       settings,
       env: {},
       folder,
@@ -89,7 +84,7 @@ export async function cacheWorld(
     get cache() {
       return cache;
     },
-    log: () => text,
+    log: () => log.text,
     view,
     fetched: async (source, over = {}) => {
       await state.until(`${source} is there or not`, () => view(source, over).kind !== "fetching", 30_000);

@@ -6,12 +6,12 @@ import { agentSection, type AgentSection } from "../../../src/contract/agent-sch
 import type { StartVerb } from "../../../src/contract/agent-link.ts";
 import { resolveAgent } from "../../../src/contract/resolve-agent.ts";
 import { systemClock } from "../../../src/kernel/clock.ts";
-import { BatchedLogger } from "../../../src/kernel/log.ts";
 import { seededRandom } from "../../../src/kernel/random.ts";
 import { Secret } from "../../../src/kernel/secret.ts";
 import { aStart, type StartOver } from "../../../src/testing/a-start.ts";
 import { FakeControlPlane, type FakeControlOptions } from "../../../src/testing/fake-control-plane.ts";
 import { aGpu, fakeNvidiaSmi, type FakeNvidiaSmi, type FakeSmiState } from "../../../src/testing/fake-nvidia-smi.ts";
+import { KeptLog } from "../../../src/testing/kept-log.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");
 export const YARDMASTER = join(ROOT, "bin/yardmaster");
@@ -68,7 +68,7 @@ export async function agentWorld(
     ...options.agent,
   };
   let agent: Agent | null = null;
-  let text = "";
+  const log = new KeptLog();
   const stopAgent = async (): Promise<void> => {
     await agent?.stop({ engines: "leave" }, never);
     agent = null;
@@ -79,12 +79,7 @@ export async function agentWorld(
       folder: join(folder, "agent"),
       clock: systemClock,
       random: seededRandom(1),
-      log: new BatchedLogger({
-        clock: systemClock,
-        sink: { write: (line) => (text += line) },
-        level: "debug",
-        format: "json",
-      }),
+      log: log.logger,
       env: { PATH: process.env["PATH"], HOME: folder, NODE_OPTIONS: "--no-warnings", CANARY: "CANARY-environment" },
       version: "test",
       token: new Secret(TOKEN),
@@ -100,7 +95,7 @@ export async function agentWorld(
     smi,
     control,
     section,
-    log: () => text,
+    log: () => log.text,
     startAgent,
     stopAgent,
     hostileStart: (words, over = {}) =>

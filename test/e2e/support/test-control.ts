@@ -8,8 +8,8 @@ import { controlSection, type ControlSection } from "../../../src/contract/contr
 import { resolveControl } from "../../../src/contract/resolve-control.ts";
 import { ROLES, type Role } from "../../../src/contract/roles.ts";
 import { ControlPlane, type ControlPlaneOptions } from "../../../src/control/control-plane.ts";
+import { KeptLog } from "../../../src/testing/kept-log.ts";
 import { systemClock } from "../../../src/kernel/clock.ts";
-import { BatchedLogger } from "../../../src/kernel/log.ts";
 
 export interface ApiAnswer<T> {
   readonly status: number;
@@ -59,13 +59,7 @@ export async function startTestControl(
 ): Promise<TestControl> {
   const { control, listen = "127.0.0.1:0", dataDir: given, ...rest } = options;
   const dataDir = given ?? (await mkdtemp(join(tmpdir(), "yardmaster-control-")));
-  const logLines: string[] = [];
-  const log = new BatchedLogger({
-    clock: systemClock,
-    sink: { write: (text) => void logLines.push(...text.trimEnd().split("\n")) },
-    level: "debug",
-    format: "json",
-  });
+  const log = new KeptLog();
   const plane = await ControlPlane.start({
     settings: resolveControl(controlSection.parse(control ?? {}), listen),
     auth: { mode: "keys", allowInsecure: false, keys: ROLES.map(apiKey) },
@@ -74,7 +68,7 @@ export async function startTestControl(
     databaseUrl: null,
     signingSecrets: null,
     clock: systemClock,
-    log,
+    log: log.logger,
     version: "0.0.0-test",
     otel: null,
     ...rest,
@@ -84,7 +78,9 @@ export async function startTestControl(
     url,
     plane,
     dataDir,
-    logLines,
+    get logLines() {
+      return log.lines;
+    },
     apiKey,
     ask: async <T>(
       method: string,
@@ -107,7 +103,6 @@ export async function startTestControl(
     },
     [Symbol.asyncDispose]: async () => {
       await plane.stop();
-      log.flush();
       if (given === undefined) await rm(dataDir, { recursive: true, force: true });
     },
   };

@@ -9,8 +9,8 @@ import type { AuditPage } from "../../../src/contract/audit-event.ts";
 import type { GatewayConfig } from "../../../src/contract/gateway-config.ts";
 import { ROLES, type Role } from "../../../src/contract/roles.ts";
 import { Gateway } from "../../../src/gateway/gateway.ts";
+import { KeptLog } from "../../../src/testing/kept-log.ts";
 import { systemClock, type Clock } from "../../../src/kernel/clock.ts";
-import { BatchedLogger } from "../../../src/kernel/log.ts";
 import { seededRandom } from "../../../src/kernel/random.ts";
 
 import type { HealthPage } from "./health.ts";
@@ -75,18 +75,12 @@ export async function startTestGateway(options: TestGatewayOptions): Promise<Tes
     return loaded.config;
   };
   const clock = options.clock ?? systemClock;
-  const logLines: string[] = [];
-  const log = new BatchedLogger({
-    clock,
-    sink: { write: (text) => void logLines.push(...text.trimEnd().split("\n")) },
-    level: "debug",
-    format: "json",
-  });
+  const log = new KeptLog(clock);
   const gateway = await Gateway.start({
     config: configOf(options),
     clock,
     random: seededRandom(1),
-    log,
+    log: log.logger,
     version: "0.0.0-test",
   });
   const url = `http://${gateway.address}`;
@@ -99,7 +93,9 @@ export async function startTestGateway(options: TestGatewayOptions): Promise<Tes
     gateway,
     keys,
     auth: { authorization: `Bearer ${keys.client}` },
-    logLines,
+    get logLines() {
+      return log.lines;
+    },
     configOf,
     health: () => getJson("/health"),
     audit: (query = "") => getJson(`/admin/audit${query}`),
@@ -112,7 +108,6 @@ export async function startTestGateway(options: TestGatewayOptions): Promise<Tes
       const hurry = new AbortController();
       hurry.abort(new Error("the test is over"));
       await gateway.stop(hurry.signal);
-      log.flush();
       await rm(dataDir, { recursive: true, force: true });
     },
   };

@@ -1,13 +1,19 @@
+import { stat } from "node:fs/promises";
 import type { VirtualClock } from "../../../src/testing/virtual-clock.ts";
 
-// A gateway whose time is told and whose sockets are real. What is on the way between sockets of this one process arrives
-// within a few turns of its event loop, however slow the machine is, so a step of virtual time waits for turns, not for time.
+// A program whose time is told and whose sockets and files are real. What is on the way between sockets of this one process,
+// or in its threads, arrives within a few turns of its event loop and a few trips to a thread, so a step of virtual time
+// waits for those, which take longer where the machine is slower, and not for time.
 
-const TURNS = 40;
+const TRIPS = 4;
+const TURNS_PER_TRIP = 10;
 const STEP_MS = 500;
 
-export async function turns(count = TURNS): Promise<void> {
-  for (let i = 0; i < count; i += 1) await new Promise<void>((resolve) => setImmediate(resolve));
+export async function turns(): Promise<void> {
+  for (let trip = 0; trip < TRIPS; trip += 1) {
+    for (let turn = 0; turn < TURNS_PER_TRIP; turn += 1) await new Promise<void>((resolve) => setImmediate(resolve));
+    await stat("/");
+  }
 }
 
 export async function passTime(clock: VirtualClock, ms: number, stepMs = STEP_MS): Promise<void> {
