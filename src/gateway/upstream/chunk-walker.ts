@@ -36,12 +36,15 @@ for (let i = 0; i < 16; i += 1) {
   HEX[i.toString(16).toUpperCase().charCodeAt(0)] = i;
 }
 
+/** Of all walkers that have met no chunk yet, such as those of requests, which are hardly ever chunked. */
+const NONE = new Int32Array(0);
+
 export class ChunkWalker implements PayloadSpans {
   /** Payload ranges of the last walk; the first `count` numbers are valid. */
-  offsets: Int32Array = new Int32Array(16);
+  offsets: Int32Array = NONE;
   count = 0;
   /** Ranges of chunk extensions of the last walk, in order; the first `cutCount` numbers are valid. */
-  cuts: Int32Array = new Int32Array(0);
+  cuts: Int32Array = NONE;
   cutCount = 0;
   /** Framing from here on is not whole yet, or must not be passed on. */
   heldFrom = 0;

@@ -24,14 +24,14 @@ test("bytes that were handed over, and those in front of a read, are never writt
   );
 });
 
-test("it grows from 4 KiB to 64 KiB while reads fill it, and no further", () => {
+test("it grows from 1 KiB to 64 KiB while reads fill it, and no further", () => {
   const buffer = new ReadBuffer();
-  const sizes = Array.from({ length: 7 }, () => {
+  const sizes = Array.from({ length: 8 }, () => {
     const size = buffer.window.length;
     buffer.afterRead(size, false);
     return size;
   });
-  assert.deepEqual(sizes, [4_096, 8_192, 16_384, 32_768, WINDOW_MAX, WINDOW_MAX, WINDOW_MAX]);
+  assert.deepEqual(sizes, [1_024, 4_096, 8_192, 16_384, 32_768, WINDOW_MAX, WINDOW_MAX, WINDOW_MAX]);
 });
 
 test("a read that is not kept costs no memory", () => {

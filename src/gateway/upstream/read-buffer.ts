@@ -9,6 +9,9 @@
  *       chunk-size line there that came with the read before, so that line and chunk lie together.
  */
 export const HEADROOM = 32;
+/** Of a stream that waits for its next event, and thousands may do so. */
+const SIZE_FIRST = 1_024;
+/** As soon as more than that came at once, or something was kept. */
 const SIZE_MIN = 4_096;
 const SIZE_MAX = 65_536;
 /** Below this much room behind handed-over bytes new memory is taken: small reads would cost more system calls than they save. */
@@ -18,11 +21,11 @@ export class ReadBuffer {
   /** The memory; a read lands at `base`. */
   bytes: Buffer;
   base = HEADROOM;
-  #size = SIZE_MIN;
+  #size = SIZE_FIRST;
   #window: Uint8Array;
 
   constructor() {
-    this.bytes = Buffer.allocUnsafeSlow(HEADROOM + SIZE_MIN);
+    this.bytes = Buffer.allocUnsafeSlow(HEADROOM + SIZE_FIRST);
     this.#window = this.bytes.subarray(HEADROOM);
   }
 
@@ -35,7 +38,7 @@ export class ReadBuffer {
   afterRead(length: number, handedOver: boolean): void {
     const filled = length === this.#window.length;
     if (filled && this.base === HEADROOM && this.#size < SIZE_MAX) {
-      this.#size *= 2;
+      this.#size = Math.max(SIZE_MIN, 2 * this.#size);
       this.#renew();
     } else if (handedOver) {
       this.#skip(this.base + length);
@@ -46,6 +49,7 @@ export class ReadBuffer {
 
   #skip(used: number): void {
     if (this.bytes.length - used < REST_MIN + HEADROOM) {
+      this.#size = Math.max(SIZE_MIN, this.#size);
       this.#renew();
       return;
     }

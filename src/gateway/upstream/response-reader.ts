@@ -48,8 +48,8 @@ export class ResponseReader {
   #informational = 0;
   #remaining = 0;
   #passThrough = false;
-  /** The framing element begun at the end of the last block, to stand in front of the next one. */
-  readonly #carry = Buffer.allocUnsafeSlow(HEADROOM);
+  /** The framing element begun at the end of the last block, to stand in front of the next one. Most connections never need it. */
+  #carry: Buffer = NO_BYTES;
   #carried = 0;
   // Token streams bring reads of equal length into the same place, so the last view often fits again.
   #view: Buffer = NO_BYTES;
@@ -257,6 +257,8 @@ export class ResponseReader {
   /** Keeps the element that is not whole yet: at most 16 digits and CR, since extensions are cut out. */
   #carryFrom(bytes: Buffer, end: number): void {
     const { cuts, cutCount, heldFrom } = this.#chunks;
+    if (heldFrom === end) return;
+    if (this.#carry === NO_BYTES) this.#carry = Buffer.allocUnsafeSlow(HEADROOM);
     let from = heldFrom;
     for (let i = 0; i < cutCount; i += 2) {
       const cutFrom = cuts[i] as number;
