@@ -13,6 +13,8 @@ import type { SlotStore } from "./slot-store.ts";
 /** What is the same for every store. Time passes by itself: a lease that must lapse is short, one that must not is long. */
 
 const LONG_MS = 60_000;
+/** Of what lapses in a test: longer than a busy machine needs for two steps. */
+const TTL_MS = 2_000;
 export const nobody: WaitingClass = { count: 0, ageMs: 0, goesFirst: false, endpoints: [] };
 
 export const aRequest = (over: Partial<SlotRequest> = {}): SlotRequest => ({
@@ -176,21 +178,21 @@ function time(scenario: Define): void {
   });
 
   scenario("a gateway at which somebody always waits is counted by its renewals all the same [80.R4]", async (of) => {
-    const share = { ttlMs: 300, gateway: "busy" };
+    const share = { ttlMs: TTL_MS, gateway: "busy" };
     await of.done(share);
-    await of.under.pass(200);
+    await of.under.pass(TTL_MS / 2 + 50);
     await of.done({ ...share, renews: true, wants: [aWant("a")] });
-    await of.under.pass(200);
+    await of.under.pass(TTL_MS / 2 + 50);
     assert.equal((await of.done({ gateway: "calm" })).here, 2);
   });
 
   scenario(
     "a gateway that dies frees its slots when they lapse, one that renews keeps them [20.S2 80.C6]",
     async (of) => {
-      await of.done({ ttlMs: 200, wants: many(2, "dead") });
-      await of.done({ gateway: "b", ttlMs: 200, wants: many(2, "alive") });
+      await of.done({ ttlMs: TTL_MS, wants: many(2, "dead") });
+      await of.done({ gateway: "b", ttlMs: TTL_MS, wants: many(2, "alive") });
       await of.done({ gateway: "b", renew: [held("alive0"), held("alive1")] });
-      await of.under.pass(250);
+      await of.under.pass(TTL_MS + 50);
       const answer = await of.done({ gateway: "c", wants: many(4, "c") });
       assert.deepEqual([answer.granted.length, answer.inUse], [2, 4]);
     },

@@ -4,6 +4,7 @@ import { fileOf, startFakeComfy, type FakeComfy } from "../../src/testing/comfyu
 import { OwnRedis } from "../../src/testing/servers/redis-server.ts";
 import { accepted, ask, ended, jobOf } from "./support/jobs.ts";
 import { CLIENT_KEY } from "./support/program.ts";
+import { shareFile } from "./support/shared-world.ts";
 import { SupervisedGateway } from "./support/supervised-gateway.ts";
 import type { TestGateway } from "./support/test-gateway.ts";
 
@@ -69,7 +70,7 @@ test("another gateway that takes the job over follows the prompt where it runs, 
   await using one = await startFakeComfy();
   await using two = await startFakeComfy();
   for (const comfy of [one, two]) comfy.script({ do: { end: "never" } });
-  const file = { coordination: "redis", redis_url: redis.url, jobs: { claim_ttl_s: 2 } };
+  const file = shareFile(redis.url, { jobs: { claim_ttl_s: 2 } });
   await using first = await SupervisedGateway.start({ ...file, upstreams: upstreams(one.url, two.url) });
   const { id } = await accepted(asked(first), workflow);
   await Promise.race([runs(one), runs(two)]);

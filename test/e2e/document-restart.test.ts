@@ -5,6 +5,7 @@ import { OwnRedis } from "../../src/testing/servers/redis-server.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { documentClient, submitDocument } from "./support/document-client.ts";
 import { CLIENT_KEY } from "./support/program.ts";
+import { shareFile } from "./support/shared-world.ts";
 import { SupervisedGateway } from "./support/supervised-gateway.ts";
 
 // Real gateway processes that are killed, and two of them before one Redis.
@@ -41,7 +42,7 @@ for (const signal of ["SIGKILL", "SIGTERM"] as const) {
 test("any gateway before the same Redis answers for an operation, also when the one that took it is gone [20.F2]", async () => {
   await using redis = await OwnRedis.start();
   await using analyzer = await startFakeAnalyzer({ analyzeMs: 300 });
-  const file = { coordination: "redis", redis_url: redis.url, upstreams: upstreams(analyzer.url) };
+  const file = shareFile(redis.url, { upstreams: upstreams(analyzer.url) });
   await using first = await SupervisedGateway.start(file);
   await using second = await SupervisedGateway.start(file);
   const submitted = await submitDocument(documentClient(first.url, { key: CLIENT_KEY }), {

@@ -32,7 +32,6 @@ before(async () => {
       engine: "vllm",
       health: "passive",
       slots: 8,
-      timeouts: { first_byte_s: 0.6, idle_s: 0.6 },
       retry: { attempts: 0 },
     };
     gateways.set(
@@ -41,9 +40,10 @@ before(async () => {
         file: { upstream_client: client },
         upstreams: [
           { ...common, id: "raw", models: ["m"], endpoints: [{ url: `http://127.0.0.1:${engine.port}` }] },
-          // One for each, so that a breaker that opens hides nothing.
+          // One for each, so that a breaker that opens hides nothing. Some garbage never ends by itself.
           ...GARBAGE.map((_, index) => ({
             ...common,
+            timeouts: { first_byte_s: 3, idle_s: 3 },
             id: `sim-${index}`,
             models: [`s${index}`],
             endpoints: [{ url: sim.url }],

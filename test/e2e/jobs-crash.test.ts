@@ -12,6 +12,7 @@ import { OwnRedis } from "../../src/testing/servers/redis-server.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { anEngine } from "./support/an-engine.ts";
 import { aChat, accepted, type ask, ended, jobOf } from "./support/jobs.ts";
+import { shareFile } from "./support/shared-world.ts";
 import { YardmasterProcess } from "./support/yardmaster-process.ts";
 
 // Whole gateways that are killed and frozen. Which calls were made is what the engine's own ledger says.
@@ -105,7 +106,7 @@ test("jobs of a gateway that is killed are driven again by the next one on its d
 
 test("a gateway that is frozen past its claim and goes on is refused: one outcome, the other's, and the double work is counted [80.G4 20.J3]", async () => {
   await using server = await OwnRedis.start();
-  await using gateways = await Gateways.make({ coordination: "redis", redis_url: server.url });
+  await using gateways = await Gateways.make(shareFile(server.url));
   const first = await gateways.start("one");
   const job = await accepted(asked(first), { body: aChat({ delayHeadMs: 10_000 }) });
   await working(1);
@@ -145,7 +146,7 @@ test("a gateway that is frozen past its claim and goes on is refused: one outcom
 
 test("a job whose worker is killed each time is started three times, and others go past it [80.G5 20.J3]", async () => {
   await using server = await OwnRedis.start();
-  await using gateways = await Gateways.make({ coordination: "redis", redis_url: server.url });
+  await using gateways = await Gateways.make(shareFile(server.url));
   let worker = await gateways.start("worker");
   const poison = await accepted(asked(worker), { body: aChat({ hangNoHead: true }) });
   const others: string[] = [];
@@ -176,11 +177,9 @@ test(`${JOBS} jobs while gateways, and Redis with an append-only file, are kille
   const random = seededRandom(SEED);
   t.diagnostic(`rerun with SIM_SEED=${SEED}`);
   await using server = await OwnRedis.start(["--appendonly", "yes", "--appendfsync", "always"]);
-  await using gateways = await Gateways.make({
-    coordination: "redis",
-    redis_url: server.url,
-    jobs: { claim_ttl_s: CLAIM_S, max_attempts: 10 },
-  });
+  await using gateways = await Gateways.make(
+    shareFile(server.url, { jobs: { claim_ttl_s: CLAIM_S, max_attempts: 10 } }),
+  );
   const alive = [await gateways.start("a"), await gateways.start("b")];
   const jobs: string[] = [];
   const kills = Math.max(4, Math.round(JOBS / 15));

@@ -7,6 +7,7 @@ import { anEngine } from "./support/an-engine.ts";
 import { call } from "./support/calls.ts";
 import { aChat, ended, submit, type ask } from "./support/jobs.ts";
 import { OPERATOR_KEY, programFolder, reach, runProgram } from "./support/program.ts";
+import { shareFile } from "./support/shared-world.ts";
 
 // A submit as large as they come, beside people's calls. The gateway is a process of its own, so that its event loop is its own;
 // SOAK=1, for a machine with nothing else to do, holds it to 50 ms where the gateway has the bytes to itself. Redis's own client
@@ -35,7 +36,7 @@ function largeBody(): Readonly<Record<string, unknown>> {
   return { ...aChat(), images, vectors };
 }
 
-const modes = { local: () => ({}), redis: () => ({ coordination: "redis", redis_url: redis.url }) } as const;
+const modes = { local: () => ({}), redis: () => shareFile(redis.url) } as const;
 
 for (const mode of ["local", "redis"] as const)
   describe(`large jobs (${mode})`, () => {

@@ -32,7 +32,7 @@ async function withFleet(
   const engine = await anEngine({ slots: 1_024, prefillTps: 0, decodeTps: 2_000 });
   const gateways: TestGateway[] = [];
   // This process is busy with a thousand calls: that must not look like a Redis that is away.
-  const file = shareFile(redis.url, { coordination_timeout_ms: 3_000 });
+  const file = shareFile(redis.url);
   try {
     await seasonStore(admin);
     for (let i = 0; i < 3; i += 1)

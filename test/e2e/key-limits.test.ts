@@ -131,7 +131,7 @@ test("three gateways let in no more of a key than its limit, also while Redis st
       gateways.push(
         await startTestGateway({
           upstreams: [sharedUpstream(engine.url, 128, { price })],
-          file: shareFile(redis.url),
+          file: shareFile(redis.url, { coordination_timeout_ms: 500 }),
           keys,
         }),
       );

@@ -21,6 +21,7 @@ async function withWorld(
   await using server = await OwnRedis.start();
   await using gateway = await SupervisedGateway.start({
     redis_url: server.url,
+    coordination_timeout_ms: 3_000,
     drain_s: 20,
     upstreams: [{ id: "u", models: ["m"], engine: "vllm", slots: 8, endpoints: [{ url: engine.url }] }],
   });

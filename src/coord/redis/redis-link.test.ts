@@ -185,7 +185,7 @@ test("a slow server opens the breaker, and a probe that is as slow does not clos
   assert.equal(here.link.state, "closed");
   proxy.add("downstream", { kind: "latency", latencyMs: 400 });
   await Promise.all([here.probe(), here.probe(), here.probe()]);
-  assert.equal(here.link.state, "open");
+  await stateIs(here.link, "open");
   const admin = new Redis(server.url);
   const asked = async (): Promise<number> =>
     Number(/cmdstat_evalsha:calls=(\d+)/.exec(await admin.info("commandstats"))?.[1] ?? 0);

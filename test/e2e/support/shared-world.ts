@@ -52,9 +52,11 @@ export const adminOf = (redis: OwnRedis): Redis => {
   return admin;
 };
 
+/** Unless a test asks how soon a Redis is given up, a busy machine does not look like one that is away. */
 export const shareFile = (redisUrl: string, more: Record<string, unknown> = {}): Record<string, unknown> => ({
   coordination: "redis",
   redis_url: redisUrl,
+  coordination_timeout_ms: 3_000,
   ...more,
 });
 
