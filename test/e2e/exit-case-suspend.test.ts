@@ -30,7 +30,7 @@ test("a node that is suspended with its engine is lost and replaced: calls that 
   const node = cluster.node(replica?.nodes[0] ?? "");
   const others = cluster.nodes.map(({ name }) => name).filter((name) => name !== node.name);
   const engines = cluster.census.alive(node.name);
-  const clients = new StreamingClients(cluster.gateways, { clients: 6, model: MODEL, tokens: 60 });
+  const clients = new StreamingClients(cluster.gateways, { clients: 6, model: MODEL, tokens: 150 });
   await clients.more(12);
   await untilBusy(engines[0]?.port ?? 0);
   node.signal("SIGSTOP");

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startFakeExporter } from "../../src/testing/fake-exporter.ts";
+import { eventually } from "../../src/testing/wait-for.ts";
 import { anEngine } from "./support/an-engine.ts";
 import { aTask, call } from "./support/calls.ts";
 import { fastGpuHealth, untilGpus } from "./support/gpu-world.ts";
@@ -36,7 +37,11 @@ test("without gpu_health nothing is asked for and no series is there; with it, a
         for (const requestClass of ["interactive", "system", "batch"] as const)
           for (let sent = 0; sent < 5; sent += 1)
             statuses.push((await call(gateway, { class: requestClass, body: aTask() })).status);
-        const page = await (await fetch(`${gateway.url}/metrics`)).text();
+        const page = await eventually(
+          "its usage to be written",
+          async () => (await fetch(`${gateway.url}/metrics`)).text(),
+          (text) => text.includes("\nyardmaster_usage_writes_total"),
+        );
         const requests = engine.ledger().entries.map(({ path, status }) => [path, status]);
         seen.push({ statuses, requests, families: familiesOf(page) });
         if (!("gpu_health" in file)) {
