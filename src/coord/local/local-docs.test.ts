@@ -3,7 +3,7 @@ import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { systemClock } from "../../kernel/clock.ts";
+import { patientClock } from "../../testing/patient-clock.ts";
 import { aLedger, anAsk, ledgerSuite } from "../overflow/ledger.conformance.ts";
 import { LocalDocs } from "./local-docs.ts";
 
@@ -15,7 +15,7 @@ async function aPath(): Promise<string> {
   folders.push(folder);
   return join(folder, "ledger.db");
 }
-const placeAt = (path: string) => ({ open: () => Promise.resolve(new LocalDocs(path, systemClock)) });
+const placeAt = (path: string) => ({ open: () => Promise.resolve(new LocalDocs(path, patientClock)) });
 
 ledgerSuite("the embedded database", false, async () => placeAt(await aPath()));
 

@@ -3,7 +3,7 @@ import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { systemClock } from "../../kernel/clock.ts";
+import { patientClock } from "../../testing/patient-clock.ts";
 import { anAsk, jobStoreSuite } from "../jobs/job-store.conformance.ts";
 import type { JobStore, JobStoreLimits } from "../jobs/job-store.ts";
 import { openLocalJobStore } from "./local-job-store.ts";
@@ -18,7 +18,7 @@ async function aPath(): Promise<string> {
 }
 
 const open = (path: string, limits: Partial<JobStoreLimits> = {}): Promise<JobStore> =>
-  openLocalJobStore({ path, limits: { jobsMax: 1_000, bytesMax: 10_000_000, ...limits }, clock: systemClock });
+  openLocalJobStore({ path, limits: { jobsMax: 1_000, bytesMax: 10_000_000, ...limits }, clock: patientClock });
 
 jobStoreSuite("the embedded database", async () => {
   const path = await aPath();

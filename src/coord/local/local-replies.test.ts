@@ -6,6 +6,7 @@ import { DatabaseSync } from "node:sqlite";
 import { after, test } from "node:test";
 import { systemClock, type Clock } from "../../kernel/clock.ts";
 import { silentLogger } from "../../kernel/log.ts";
+import { patientClock } from "../../testing/patient-clock.ts";
 import { VirtualClock } from "../../testing/virtual-clock.ts";
 import { CONFORMANCE_BYTES_MAX, replyStoreSuite } from "../reply-store.conformance.ts";
 import { LocalReplies } from "./local-replies.ts";
@@ -32,7 +33,7 @@ class MovedClock implements Clock {
   mono = () => (systemClock.mono() + this.#by) as ReturnType<Clock["mono"]>;
   wall = () => (systemClock.wall() + this.#by) as ReturnType<Clock["wall"]>;
   sleep = systemClock.sleep;
-  after = systemClock.after;
+  after = patientClock.after;
   move(ms: number): Promise<void> {
     this.#by += ms;
     return Promise.resolve();

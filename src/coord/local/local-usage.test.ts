@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { systemClock } from "../../kernel/clock.ts";
+import { patientClock } from "../../testing/patient-clock.ts";
 import { aUsageRow, readAll, today, usageStoreSuite } from "../usage/usage-store.conformance.ts";
 import { USAGE_BOUNDS, type UsageStore } from "../usage/usage-store.ts";
 import { LocalUsage } from "./local-usage.ts";
@@ -40,10 +41,11 @@ usageStoreSuite("in tables", {
 
 test("what was used is known after a restart, and so is what was told [60.K4]", async (t) => {
   const path = newPath();
-  const first = new LocalUsage(path, KEEP_DAYS, systemClock);
+  const first = new LocalUsage(path, KEEP_DAYS, patientClock);
+  t.after(() => first.close());
   assert.equal((await first.add("a", { seq: 1, rows: [aUsageRow()] })).kind, "done");
   await first.close();
-  const second = new LocalUsage(path, KEEP_DAYS, systemClock);
+  const second = new LocalUsage(path, KEEP_DAYS, patientClock);
   t.after(() => second.close());
   assert.equal((await second.add("a", { seq: 1, rows: [aUsageRow()] })).kind, "done");
   assert.equal((await second.add("b", { seq: 1, rows: [aUsageRow()] })).kind, "done");
@@ -63,7 +65,7 @@ test("days whose time is over are dropped from the file, with their sums", () =>
 test("a file that is another's is refused, and what could not be written is not said to be", async (t) => {
   const path = newPath();
   await writeFile(path, "no database at all, and long enough to be told from one by anybody who looks");
-  const store = new LocalUsage(path, KEEP_DAYS, systemClock);
+  const store = new LocalUsage(path, KEEP_DAYS, patientClock);
   t.after(() => store.close());
   assert.equal((await store.add("a", { seq: 1, rows: [aUsageRow()] })).kind, "unknown");
   await assert.rejects(readAll(store));
