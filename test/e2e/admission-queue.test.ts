@@ -8,6 +8,7 @@ import { aTask, call, errorCodeOf, startCall, type LiveCall } from "./support/ca
 import { upstreamHealth, waitingIn } from "./support/health.ts";
 import { heard, requestBytes } from "./support/raw-answers.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
+import { crowdingOf } from "./support/run-queue.ts";
 import { startTestGateway, type TestGateway } from "./support/test-gateway.ts";
 
 // What a queue promises to those in it and to those who find it full.
@@ -145,6 +146,7 @@ test("a wait ends with 503 QUEUE_TIMEOUT at the class's own limit, never before 
   await withGateway({ queue: { timeout_s: timeouts } }, async (gateway) => {
     // An untroubled look at the lateness: on a machine that stood still in between, one of three rounds is enough.
     let latest = Number.POSITIVE_INFINITY;
+    const crowding = crowdingOf(process.pid);
     for (let round = 0; round < 3 && latest > 100; round += 1) {
       const holder = await holdSlot(gateway);
       const classes = Object.keys(timeouts) as (keyof typeof timeouts)[];
@@ -166,7 +168,8 @@ test("a wait ends with 503 QUEUE_TIMEOUT at the class's own limit, never before 
       for (const ms of late) assert.ok(ms >= -1, `${ms} ms after the limit`);
       latest = Math.max(...late);
     }
-    assert.ok(latest <= 100, `${latest} ms after the limit`);
+    const times = crowding();
+    assert.ok(latest <= 100 * times, `${latest} ms after the limit, on a machine that makes it ${times} times longer`);
     assert.equal(engine.ledger().byTag["late"], undefined);
   });
 });

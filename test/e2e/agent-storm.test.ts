@@ -5,6 +5,7 @@ import { FakeAgent } from "../../src/testing/fake-agent.ts";
 import { aGpu } from "../../src/testing/fleet-builders.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
 import { applyCatalog, leadingControl, tokenFor } from "./support/fake-fleet.ts";
+import { crowdingOf } from "./support/run-queue.ts";
 import type { NodeAnswer } from "../../src/contract/control-api.ts";
 
 const AGENTS = 120;
@@ -53,6 +54,7 @@ test("a fleet that reconnects at once is let in one after another, none is refus
       backAt.push(systemClock.mono() - from);
     }),
   );
+  const crowding = crowdingOf(process.pid);
   let slowest = 0;
   let asked = 0;
   let over = false;
@@ -65,7 +67,7 @@ test("a fleet that reconnects at once is let in one after another, none is refus
   }
   await back;
   const allMs = Math.max(...backAt);
-  assert.ok(asked > 10 && slowest < 500, `the slowest of ${asked} answers took ${Math.round(slowest)} ms`);
+  assert.ok(asked > 10 && slowest < 500 * crowding(), `the slowest of ${asked} answers took ${Math.round(slowest)} ms`);
   assert.ok(allMs >= ((AGENTS - 1) / PER_S_MAX) * 1_000, `all were back after ${Math.round(allMs)} ms`);
   assert.ok(allMs < 60_000);
   assert.ok(agents.every(({ refusedWith }) => refusedWith === null));

@@ -14,7 +14,7 @@ import { aNodeDoc } from "../../src/testing/fleet-docs.ts";
 import { rounds } from "../../src/testing/rounds.ts";
 import { type PostgresDatabases, startPostgresDatabases } from "../../src/testing/servers/postgres-databases.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
-import { programFolder, type ProgramFolder, runProgram, type RunningProgram } from "./support/program.ts";
+import { programFolder, type ProgramFolder, readyProgram, runProgram, type RunningProgram } from "./support/program.ts";
 
 // Real processes on a real PostgreSQL: frozen, killed and stopped. The lease is 2 s instead of 10, and every bound with it.
 
@@ -103,9 +103,10 @@ class Cluster implements AsyncDisposable {
   async join(): Promise<Member> {
     const dataDir = join(folder.path, `data-${this.#members.length}-${this.databaseUrl.slice(-3)}`);
     const args = ["control", "--config", this.#config, "--listen", "127.0.0.1:0", "--data-dir", dataDir];
-    const member = new Member(runProgram(args, { cwd: folder.path }));
+    const { program, port } = await readyProgram(() => runProgram(args, { cwd: folder.path }));
+    const member = new Member(program);
     this.#members.push(member);
-    member.url = `http://127.0.0.1:${await member.program.ready()}`;
+    member.url = `http://127.0.0.1:${port}`;
     member.self =
       (
         await eventually(

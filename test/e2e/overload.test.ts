@@ -190,10 +190,10 @@ test(
         smalls.push(await small());
       }
       for (const one of large) assert.equal((await one.answer).status, 200);
-      assert.ok(quantile(probes, 0.99) < 1_000, `health page p99 ${quantile(probes, 0.99)} ms`);
-      assert.ok(median(smalls) < 500, `small calls ${median(smalls)} ms`);
       const delay = (await gateway.metric("yardmaster_event_loop_delay_seconds", { stat: "p99" })) ?? Infinity;
       const times = crowding();
+      assert.ok(quantile(probes, 0.99) < 1_000 * times, `health page p99 ${quantile(probes, 0.99)} ms`);
+      assert.ok(median(smalls) < 500 * times, `small calls ${median(smalls)} ms`);
       t.diagnostic(`event loop delay p99 ${delay} s, on a machine that makes it ${times} times longer`);
       assert.ok(delay < 0.1 * times, `${delay} s`);
       assert.ok(streams.every(({ status }) => status === 200));

@@ -47,7 +47,8 @@ const keyed = (key: string) => ({ body: chatBody({ temperature: 0 }), headers: {
 
 test("while the shared memory is frozen calls go on within its deadline, say that they are not protected, and are protected again when it is back [20.I1 20.I2 80.R1]", async () => {
   await using own = await OwnRedis.start();
-  const world = await shared({ upstream: CACHED }, { redis_url: own.url, coordination_timeout_ms: 200 });
+  const deadlineMs = 500;
+  const world = await shared({ upstream: CACHED }, { redis_url: own.url, coordination_timeout_ms: deadlineMs });
   try {
     for (const i of [1, 2]) await eventually(`gateway ${i}`, () => world.call(keyed("first")), isProtected);
     own.pause();
@@ -63,7 +64,7 @@ test("while the shared memory is frozen calls go on within its deadline, say tha
       assert.equal(answer.headers["x-yardmaster-idempotency"], "unprotected");
       took.push(answer.tookMs);
     }
-    assert.ok(took.filter((ms) => ms > 150).length <= 8, `${took.map(Math.round).join(" ")} ms`);
+    assert.ok(took.filter((ms) => ms > 0.9 * deadlineMs).length <= 8, `${took.map(Math.round).join(" ")} ms`);
     assert.ok((await world.metric('yardmaster_idempotency_requests_total{result="unprotected"}')) >= 21);
     own.resume();
     await eventually("the first answer again", () => world.call(keyed("first")), isReplay);
@@ -76,7 +77,7 @@ test("while the shared memory is frozen calls go on within its deadline, say tha
 
 test("a call that begins as Redis stops answering waits for it one deadline, though it asks for its key, the cache and a slot [80.R1 80.C9]", async () => {
   await using own = await OwnRedis.start();
-  const deadlineMs = 600;
+  const deadlineMs = 2_000;
   const world = await shared({ upstream: CACHED }, { redis_url: own.url, coordination_timeout_ms: deadlineMs });
   try {
     for (const i of [1, 2]) await eventually(`gateway ${i}`, () => world.call(keyed("first")), isProtected);

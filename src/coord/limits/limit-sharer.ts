@@ -102,6 +102,7 @@ export class LimitSharer {
 
   #onAnswer(book: KeyBook, want: Want, answer: LimitAnswer): ReserveOutcome {
     const { limits, amount } = want;
+    book.answered(want);
     this.#learn(answer);
     const [key] = answer.kind === "done" ? answer.keys : [];
     if (key === undefined) {

@@ -276,3 +276,19 @@ test("what nobody uses any more is forgotten", async () => {
   await world.clock.advance(80_000);
   assert.equal(world.sharers[0]!.keys, 0);
 });
+
+test("a key whose first request is on its way to the store is not forgotten: what was let in counts when the store is away [60.K3]", async () => {
+  const world = new World(3);
+  const [sharer] = world.sharers;
+  const limits = { ...NO_LIMITS, requestsPerMinute: 30 };
+  const ask = (): Promise<ReserveOutcome> =>
+    new Promise((resolve) => sharer!.reserve("k", limits, { tokens: 1, micros: 0 }, resolve));
+  // Every five seconds what is idle is forgotten, here while the store is on its way to an answer.
+  await world.clock.advance(4_999.5);
+  const first = ask();
+  await world.clock.advance(100);
+  assert.equal((await first).kind, "granted");
+  world.store.away = "refuses";
+  const away = await Promise.all(Array.from({ length: 10 }, ask));
+  assert.equal(away.filter(({ kind }) => kind === "granted").length, 30 / GATEWAYS - 1);
+});

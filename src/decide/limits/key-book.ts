@@ -40,6 +40,8 @@ interface Heard {
 export class KeyBook {
   readonly keyId: string;
   readonly #flying = new Map<string, Reservation>();
+  /** Wants whose outcome is not known. */
+  readonly #asked = new Set<string>();
   readonly #own = new PieceCounts();
   #heard: Heard | null = null;
   #untold = new Untold();
@@ -59,8 +61,14 @@ export class KeyBook {
 
   /** To ask for one more. What has ended is told with it, so that it never stands in the way of what follows. */
   ask(want: Want): KeyEntry {
+    this.#asked.add(want.id);
     const release = [...this.#untold.release, ...(this.#sent?.release ?? [])];
     return { ...this.#header(), ...NOTHING, release, renew: [], want };
+  }
+
+  /** Its outcome is known: whatever follows from it follows at once. */
+  answered({ id }: Want): void {
+    this.#asked.delete(id);
   }
 
   /** To say that what is in flight is so still. */
@@ -140,7 +148,7 @@ export class KeyBook {
   /** Nothing would be lost without it. */
   isIdle(now: number): boolean {
     this.#own.forget(now);
-    return this.#flying.size + this.#own.size === 0 && this.#sent === null && this.#untold.empty;
+    return this.#asked.size + this.#flying.size + this.#own.size === 0 && this.#sent === null && this.#untold.empty;
   }
 
   #begin(id: string, amount: Amount, now: number): Reservation {

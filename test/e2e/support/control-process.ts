@@ -1,6 +1,7 @@
 import type { LeaderAnswer } from "../../../src/contract/control-api.ts";
 import { systemClock } from "../../../src/kernel/clock.ts";
 import { freePort } from "../../../src/testing/servers/server-process.ts";
+import { readyProgram } from "./program.ts";
 import { ProgramRuns } from "./program-runs.ts";
 
 /** What was answered; status 0 when nobody answered in time. */
@@ -35,7 +36,7 @@ export class ControlProcess implements AsyncDisposable {
   }
 
   async start(): Promise<void> {
-    await this.#runs.start().ready();
+    await readyProgram(() => this.#runs.start());
   }
 
   signal(name: "SIGSTOP" | "SIGCONT"): void {

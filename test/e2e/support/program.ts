@@ -117,6 +117,23 @@ export const runProgram = (
   options: ConstructorParameters<typeof RunningProgram>[2] = {},
 ): RunningProgram => new RunningProgram(PROGRAM, args, options);
 
+const STARTS_MAX = 5;
+
+/**
+ * A program that can serve, and its port. As a service manager does, it starts one again that a database on a busy machine did
+ * not answer in its time.
+ */
+export async function readyProgram(start: () => RunningProgram): Promise<{ program: RunningProgram; port: number }> {
+  for (let starts = 1; ; starts += 1) {
+    const program = start();
+    try {
+      return { program, port: await program.ready() };
+    } catch (error) {
+      if (starts === STARTS_MAX || !program.err.includes("connection timeout")) throw error;
+    }
+  }
+}
+
 const hashOf = (key: string): string => `sha256:${createHash("sha256").update(key).digest("hex")}`;
 
 export const CLIENT_KEY = "CANARY-client-0123456789abcdef0123456789abcdef";
