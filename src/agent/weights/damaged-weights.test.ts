@@ -167,6 +167,31 @@ for (const { name, act } of second)
     assert.deepEqual(readFileSync(join(folder, "a.gguf")), before);
   });
 
+test("weights are looked at again for each replica that starts with them, though another one of the node has held them since they were fetched [40.W1]", async () => {
+  await using server = await FakeFileServer.start();
+  server.files.set("/a.gguf", { bytes: BYTES });
+  await using world = await cacheWorld();
+  const source = `${server.origin}/a.gguf`;
+  const path = join(world.folder, weightsName(source), "a.gguf");
+  assert.equal((await world.fetched(source, { holder: "r1" })).kind, "present");
+  await writeFile(path, someBytes(20_000, 2));
+  assert.equal((await world.fetched(source, { holder: "r2" })).kind, "present");
+  assert.deepEqual(await readFile(path), BYTES);
+  assert.ok(readdirSync(world.folder).some((entry) => entry.endsWith(".damaged")));
+  for (const holder of ["r1", "r2", "r1"])
+    assert.equal(world.view(source, { holder }).kind, "present", "who was told is told the same again");
+  assert.equal(server.ledger.length, 2);
+});
+
+test("a replica that comes later is not told what an earlier one was told that still holds on to the source [40.W1]", async () => {
+  await using server = await FakeFileServer.start();
+  await using world = await cacheWorld();
+  const source = `${server.origin}/a.gguf`;
+  assert.equal((await world.fetched(source, { holder: "r1" })).kind, "missing");
+  server.files.set("/a.gguf", { bytes: BYTES });
+  assert.equal((await world.fetched(source, { holder: "r2" })).kind, "present");
+});
+
 test("an agent that ended between the record of what it sets aside and its new name goes on as if nothing had been [40.W2]", async () => {
   await using hurtOnce = await damaged((file) => truncate(file, 7_000));
   const { world, aside } = hurtOnce;

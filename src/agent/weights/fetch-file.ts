@@ -2,7 +2,15 @@ import { createHash, type Hash } from "node:crypto";
 import { constants } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import type { IncomingMessage } from "node:http";
-import { ANEW_MAX, askFor, judgeEnd, judgeHead, pauseMs, type Transfer } from "../../decide/weights/file-transfer.ts";
+import {
+  ANEW_MAX,
+  askFor,
+  type HeadVerdict,
+  judgeEnd,
+  judgeHead,
+  pauseMs,
+  type Transfer,
+} from "../../decide/weights/file-transfer.ts";
 import type { HeldFile } from "../../decide/weights/holding.ts";
 import type { Clock } from "../../kernel/clock.ts";
 import { hasSystemCode, messageOf } from "../../kernel/errors.ts";
@@ -154,7 +162,7 @@ export class FileFetch {
           answer.body.destroy();
           throw error;
         }
-        return this.#take(handle, answer.body, verdict.total, signal);
+        return this.#take(handle, answer.body, verdict, signal);
       default:
         return verdict;
     }
@@ -168,16 +176,18 @@ export class FileFetch {
   async #take(
     handle: FileHandle,
     body: IncomingMessage,
-    total: number | null,
+    { end, total }: Pick<Extract<HeadVerdict, { kind: "take" }>, "end" | "total">,
     signal: AbortSignal,
   ): Promise<TryOutcome> {
     const { web, progress } = this.#ports;
     let broken: string | null = null;
+    let isTooMuch = false;
     try {
       for await (const part of web.parts(body)) {
         signal.throwIfAborted();
         progress.why = null;
-        if (total !== null && progress.have + part.length > total) throw new Error("more came than was told");
+        isTooMuch = end !== null && progress.have + part.length > end;
+        if (isTooMuch) break;
         await writeAll(handle, part, progress.have);
         this.#hash.update(part);
         progress.have += part.length;
@@ -191,11 +201,12 @@ export class FileFetch {
       if (diskTroubleOf(error) !== null) throw error;
       broken = messageOf(error);
     }
+    if (isTooMuch) return this.#beginAnew(handle, "more came than was told");
     switch (judgeEnd(progress.have, total, broken === null)) {
       case "whole":
         return this.#finish(handle);
       case "anew":
-        return this.#beginAnew(handle, broken ?? "more came than was told");
+        return this.#beginAnew(handle, broken ?? "other bytes came than were told");
       case "rest":
         return { kind: "later", afterMs: null, why: `the download broke off: ${broken ?? "the answer was too short"}` };
     }

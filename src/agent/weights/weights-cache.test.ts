@@ -146,6 +146,28 @@ test("a file that grows or shrinks under the tag that it had is fetched anew, ne
   }
 });
 
+test("a server that sends more than the part that it tells: nothing of it is used, and the file is fetched anew [40.W1]", async () => {
+  await using server = await FakeFileServer.start();
+  server.files.set("/a.gguf", { bytes: BYTES, stalls: [50_000] });
+  let tooMuch = 1;
+  server.handlers.push(({ headers: { range } }, _url, response) => {
+    if (range !== "bytes=50000-" || tooMuch === 0) return false;
+    tooMuch -= 1;
+    const told = { etag: '"v1"', "content-range": `bytes 50000-149999/${BYTES.length}` };
+    response.writeHead(206, told).end(Buffer.concat([BYTES.subarray(50_000, 150_000), someBytes(50_000, 9)]));
+    return true;
+  });
+  await using world = await cacheWorld();
+  const source = `${server.origin}/a.gguf`;
+  await untilFetched(world, source, 50_000);
+  server.breakOff();
+  assert.deepEqual(await readFile(pathOf(await world.fetched(source))), BYTES);
+  assert.deepEqual(
+    [tooMuch, server.ledger.map(({ headers }) => headers.range)],
+    [0, [undefined, "bytes=50000-", undefined]],
+  );
+});
+
 test("two replicas that want one source cause one download, and both get it [40.W1]", async () => {
   await using server = await FakeFileServer.start();
   server.files.set("/a.gguf", { bytes: BYTES, stalls: [10] });

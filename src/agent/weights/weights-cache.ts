@@ -81,6 +81,8 @@ type End = { readonly path: string } | { readonly missing: string };
 
 interface Entry {
   readonly wish: WeightsWish;
+  /** Replicas for which it was looked at, and which are told how that ended. */
+  readonly askers: Set<string>;
   readonly stop: AbortController;
   state: "queued" | "working" | End;
   fetch: SourceFetch | null;
@@ -94,7 +96,8 @@ interface Entry {
  * The weights of this node: what its cache holds, who holds on to it, and what is being fetched.
  *
  * Invariants:
- *   C1. One source is fetched once, however many want it; it is given out only as a whole that was checked.
+ *   C1. One source is fetched once, however many want it; it is given out only as a whole that was checked, and is looked at again for
+ *       each replica that comes later: others may have held it for weeks, and somebody has written to it since.
  *   C2. A source is nobody's that no replica holds on to: then its download ends, and it may be removed.
  *   C3. Nothing is fetched over something that this node did not put there.
  *   C4. A trouble with one source is no trouble of the others, nor of the agent.
@@ -173,30 +176,39 @@ export class WeightsCache {
   want(wish: WeightsWish): WeightsView {
     const name = weightsName(wish.text, wish.allowPickle);
     this.hold(wish.holder, name);
-    let entry = this.#entries.get(name);
-    if (entry === undefined) {
-      entry = {
-        wish,
-        stop: new AbortController(),
-        state: "queued",
-        fetch: null,
-        checked: 0,
-        why: null,
-        done: Promise.resolve(),
-      };
-      this.#entries.set(name, entry);
-      entry.done = this.#work(name, entry);
-    } else if (wish.sha256 !== null && entry.wish.sha256 !== wish.sha256)
+    const there = this.#entries.get(name);
+    if (there !== undefined && wish.sha256 !== null && there.wish.sha256 !== wish.sha256)
       return { kind: "missing", why: "another replica on this node uses the source with another sha256, or with none" };
+    const isAnswered = there !== undefined && (typeof there.state === "string" || there.askers.has(wish.holder));
+    const entry = isAnswered ? there : this.#begin(name, wish, there?.askers ?? []);
+    entry.askers.add(wish.holder);
     return viewOf(entry);
+  }
+
+  #begin(name: string, wish: WeightsWish, askers: Iterable<string>): Entry {
+    const entry: Entry = {
+      wish,
+      askers: new Set(askers),
+      stop: new AbortController(),
+      state: "queued",
+      fetch: null,
+      checked: 0,
+      why: null,
+      done: Promise.resolve(),
+    };
+    this.#entries.set(name, entry);
+    entry.done = this.#work(name, entry);
+    return entry;
   }
 
   /** C2. */
   release(holder: string): void {
     for (const [name, holders] of this.#holders) {
-      if (!holders.delete(holder) || holders.size > 0) continue;
-      this.#holders.delete(name);
+      if (!holders.delete(holder)) continue;
       const entry = this.#entries.get(name);
+      entry?.askers.delete(holder);
+      if (holders.size > 0) continue;
+      this.#holders.delete(name);
       this.#entries.delete(name);
       if (entry === undefined) continue;
       entry.stop.abort(new Error("no replica needs it any more"));

@@ -67,7 +67,14 @@ const heads: readonly {
     from: half,
     status: 206,
     headers: { "content-range": "bytes 5-9/10", etag: ETAG },
-    expect: { kind: "take", from: 5, total: 10 },
+    expect: { kind: "take", from: 5, end: 10, total: 10 },
+  },
+  {
+    name: "a piece of the rest",
+    from: half,
+    status: 206,
+    headers: { "content-range": "bytes 5-7/10", etag: ETAG },
+    expect: { kind: "take", from: 5, end: 8, total: 10 },
   },
   {
     name: "a whole file in place of the rest, since it has changed",

@@ -5,6 +5,7 @@
  * Invariants:
  *   T1. Bytes of two versions of a file never meet: what is there is gone on with by `If-Range`, or where its digest is checked, and
  *       never with a file of another length, whatever its tag.
+ *       An answer that brings more than it says it does shows that it can't be told what its bytes are: none of them is kept.
  *   T2. A file is whole only when it has as many bytes as were told, by the listing, by the server, or by its digest.
  *   T3. A try that brings nothing is followed by a pause that grows; nothing is tried for ever but what may still come.
  */
@@ -32,8 +33,17 @@ export interface AnswerHead {
 }
 
 export type HeadVerdict =
-  /** The body goes to this place in the file; what is behind it is cut off first. `total`: of the whole file. */
-  | { readonly kind: "take"; readonly from: number; readonly total: number | null; readonly etag: string | null }
+  /**
+   * The body goes to this place in the file; what is behind it is cut off first. `end`: where the body ends, as this answer tells.
+   * `total`: of the whole file.
+   */
+  | {
+      readonly kind: "take";
+      readonly from: number;
+      readonly end: number | null;
+      readonly total: number | null;
+      readonly etag: string | null;
+    }
   /** Nothing is missing. */
   | { readonly kind: "whole" }
   /** What is there is of no use. */
@@ -78,7 +88,7 @@ function takeWhole({ want }: Transfer, headers: Headers, etag: string | null): H
   if (want.bytes !== null && total !== want.bytes)
     return refused(`the server's file has ${total} bytes; ${want.bytes} were told before`);
   if (total === null && want.sha256 === null) return refused("the server does not tell how long the file is");
-  return { kind: "take", from: 0, total, etag };
+  return { kind: "take", from: 0, end: total, total, etag };
 }
 
 function takeRest(transfer: Transfer, headers: Headers, etag: string | null, asked: boolean): HeadVerdict {
@@ -94,7 +104,7 @@ function takeRest(transfer: Transfer, headers: Headers, etag: string | null, ask
     return anew("the server answered with another part than the one that was asked for");
   if (known !== null && total !== known) return anew(`the file has ${total} bytes now, and ${known} were told before`);
   if (transfer.etag !== null && etag !== null && etag !== transfer.etag) return anew("the file has changed");
-  return { kind: "take", from: have, total, etag: etag ?? transfer.etag };
+  return { kind: "take", from: have, end: last + 1, total, etag: etag ?? transfer.etag };
 }
 
 const anew = (why: string): HeadVerdict => ({ kind: "anew", why });
