@@ -20,6 +20,7 @@ const aRestart = (part: Partial<RestartFacts> = {}): RestartFacts => ({
   isLasting: false,
   placeBeside: () => null,
   fitsInstead: () => null,
+  willFitInstead: () => false,
   ...part,
 });
 const full = { placeBeside: (): string => "a: no room" };
@@ -37,6 +38,12 @@ const rows: { name: string; facts: Partial<RestartFacts>; expect: string; why?: 
     facts: { ...never, isLasting: true },
     expect: "wait",
     why: /fit nowhere.*a: too small/,
+  },
+  {
+    name: "no room with it gone before others have gone that are being replaced [40.S3]",
+    facts: { ...never, willFitInstead: () => true },
+    expect: "wait",
+    why: /others have to be gone first.*a: too small/,
   },
   { name: "room is being made for its model [40.S4]", facts: { ...full, isMadeRoomFor: true }, expect: "wait" },
   {

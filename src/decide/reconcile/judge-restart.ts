@@ -37,6 +37,8 @@ export interface RestartFacts {
   readonly placeBeside: () => string | null;
   /** Null: it fits with the old one gone; else what is missing. */
   readonly fitsInstead: () => string | null;
+  /** Whether it will, once what is being stopped or replaced elsewhere has gone too. */
+  readonly willFitInstead: () => boolean;
 }
 
 /** Where a replica stands in its own way, one may be away whatever the pace says: waiting would change nothing. */
@@ -80,9 +82,11 @@ function stopFirst(facts: RestartFacts, why: string): RestartVerdict {
   );
 }
 
-function instead({ fitsInstead, isLasting }: RestartFacts, why: string): RestartVerdict {
+function instead({ fitsInstead, willFitInstead, isLasting }: RestartFacts, why: string): RestartVerdict {
   const missing = fitsInstead();
   if (missing === null) return { kind: "inPlace", why };
+  // Whoever is being replaced holds room twice for a while.
+  if (willFitInstead()) return wait(`others have to be gone first that are being stopped or replaced: ${missing}`);
   const words = `its replacement would fit nowhere, even with this one stopped: ${missing}`;
   return isLasting ? wait(words) : refuse(words);
 }

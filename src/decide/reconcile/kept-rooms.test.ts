@@ -260,6 +260,32 @@ test("a definition that fits nowhere, even with what is kept, gives it up after 
   assert.equal(told(fleet, "roomGivenUp"), 1);
 });
 
+test("a room that nobody can use is not given up, however long that lasts: of a node that is cordoned, silent or lost, of a card that is sick or can't be read [40.S2]", () => {
+  const nodeOf = ({ world }: PassFleet) => world.nodes.get("a")!;
+  const cards = (fleet: PassFleet, part: Parameters<typeof someGpus>[2]): void => {
+    const node = nodeOf(fleet);
+    node.report = { ...node.report, gpus: someGpus("a", 1, part) };
+  };
+  const closed: Record<string, (fleet: PassFleet, closes: boolean) => void> = {
+    cordoned: ({ world: { nodeDocs } }, cordoned) => nodeDocs.set("a", { ...nodeDocs.get("a")!, cordoned }),
+    unreachable: (fleet, closes) => (nodeOf(fleet).state = closes ? "unreachable" : "ready"),
+    lost: (fleet, closes) => (nodeOf(fleet).state = closes ? "lost" : "ready"),
+    sick: (fleet, closes) => cards(fleet, closes ? { health: "sick" } : {}),
+    unread: (fleet, closes) => cards(fleet, closes ? { usedMib: null } : {}),
+  };
+  for (const [name, close] of Object.entries(closed)) {
+    const fleet = failed(1);
+    const { world } = fleet;
+    close(fleet, true);
+    fleet.steps(10, world.settings.minRunMs / 2);
+    assert.deepEqual([kept(fleet), told(fleet, "roomGivenUp")], [1, 0], name);
+    world.apply([sized("m", "good"), sized("w", 1)]);
+    close(fleet, false);
+    fleet.until(() => versions(fleet).join() === "m-good");
+    assert.equal(fleet.history.get("a/0")?.includes("w"), false, name);
+  }
+});
+
 test("each replica of a model that is to be away has its own room; the restart of another one takes no room that one of them lacks [40.S2]", () => {
   const m = (version: string): Model => sized("m", version, 100, copies(3));
   const waits = sized("w", 1, 100, copies(3));

@@ -22,7 +22,8 @@ import type { PassDraft } from "./pass-draft.ts";
  *   K3. Of rooms that nobody serves in a model keeps no more than it lacks ready replicas. So it keeps none once it is scaled to what serves, nor one that is
  *       parked or has left the catalog.
  *   K4. A room is taken by a strictly higher priority only after `minRunMs`, as a replica that serves is; and a model that fits nowhere
- *       even with what it keeps gives it up after that time.
+ *       even with what it keeps gives it up after that time. The time in which nobody at all could have the room does not count: given up
+ *       then, it would serve nobody, and go to whoever waits when its node or card is back.
  */
 const NONE: readonly KeptRoom[] = [];
 const NOBODY: ReadonlySet<string> = new Set();
@@ -116,12 +117,22 @@ function followRooms(
 /** It was to be placed and fits nowhere, even with what it keeps: nobody is served by room that its model can't use. */
 export function giveUpUnusable(draft: PassDraft, { name }: Model): void {
   const doc = draft.model(name);
-  const unused = unfilledOf(doc);
+  const unused = unfilledOf(doc).filter(({ nodes }) => nodes.some((node) => isOpen(draft, node)));
   if (unused.length === 0) return;
   const { minRunMs } = draft.snapshot.settings;
   const dueAt = draft.since(`kept in vain ${name}`).at + minRunMs;
   if (draft.now.mono < dueAt) draft.wake(dueAt);
   else giveUp(draft, doc, unused, `it has fitted nowhere for ${minRunMs / 1_000} s, even with that room`);
+}
+
+/** Whether anything could be placed there: the node takes replicas, and none of the cards is sick or unread. */
+function isOpen({ snapshot: { docs, fleet } }: PassDraft, { nodeId, cards }: KeptOnNode): boolean {
+  const status = fleet.nodes.get(nodeId);
+  if (status?.state !== "ready" || docs.nodes.get(nodeId)?.cordoned !== false) return false;
+  return Object.keys(cards).every((uuid) => {
+    const gpu = status.report?.gpus.find((card) => card.uuid === uuid);
+    return gpu !== undefined && gpu.health !== "sick" && gpu.memoryMib !== null && gpu.usedMib !== null;
+  });
 }
 
 /** The replica goes for another model: nothing of it is kept. */

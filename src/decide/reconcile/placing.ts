@@ -58,6 +58,13 @@ export class PassRoom {
     return (this.#leaving ??= this.without(this.#leavers));
   }
 
+  /** As it will be when all that is on its way out or being replaced has gone, and the replica too. Only looked at, never placed in. */
+  settledWithout(id: string): FleetRoom {
+    const gone = new Set([...(this.#leavers ??= leaversOf(this.#draft)), id]);
+    for (const doc of this.#draft.replicas()) if (doc.restart?.state === "replacing") gone.add(doc.id);
+    return this.without(gone);
+  }
+
   nodes(): readonly PlacementNode[] {
     return nodesOf(this.#draft);
   }

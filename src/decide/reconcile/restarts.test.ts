@@ -109,6 +109,27 @@ test("a replacement that fits nowhere even with the old one stopped is refused, 
   fleet.until(() => version(fleet, "m").includes("m-3"));
 });
 
+test("models of one card that are restarted at once: who does not fit before the others are through waits, naming why, and is not refused [40.S2 40.S3]", () => {
+  for (const [gib, count] of [
+    [60, 2],
+    [40, 3],
+  ] as const) {
+    const names = ["m", "n", "o"].slice(0, count);
+    const fleet = running(names.map((name) => sized(name, gib)));
+    const { world } = fleet;
+    world.apply([...names.map((name) => sized(name, gib, 2)), sized("w", gib)]);
+    for (const name of names) assert.equal(world.askRestart(fleet.ready(name)[0]!.id), null);
+    const reasons = new Set<string>();
+    fleet.until(() => {
+      for (const { restart } of world.replicas.values()) if (restart?.why) reasons.add(restart.why);
+      return names.every((name) => version(fleet, name).join() === `${name}-2`) && world.restarts().length === 0;
+    });
+    assert.match([...reasons].join("; "), /others have to be gone first/);
+    assert.equal(world.told.includes("restartRefused"), false);
+    assert.equal(fleet.history.get("a/0")?.includes("w"), false);
+  }
+});
+
 test("where all fitting cards are held by its own model one at a time is replaced in its place [40.S2 80.A18]", () => {
   const fleet = running([sized("m", 100, 1, copies(3))], { a: 1, b: 1, c: 1 });
   fleet.world.apply([sized("m", 100, 2, copies(3))]);

@@ -73,6 +73,7 @@ function beginOne(
       found.placed = placeReplica(freed, wishFor(draft, model));
       return found.placed.kind === "placed" ? null : describeNoRoom(draft, freed, model);
     },
+    willFitInstead: () => placeReplica(room.settledWithout(doc.id), wishFor(draft, model)).kind === "placed",
   });
   const { placed } = found;
   if (verdict.kind === "wait") {
@@ -111,7 +112,7 @@ function factsOf(
   draft: PassDraft,
   model: Model,
   restart: ReplicaRestart,
-): Omit<RestartFacts, "isHeard" | "placeBeside" | "fitsInstead"> {
+): Omit<RestartFacts, "isHeard" | "placeBeside" | "fitsInstead" | "willFitInstead"> {
   const { settings } = draft.snapshot;
   const { stopFirst, pace } = restart;
   const its = [...draft.replicas()].filter((replica) => replica.model === model.name);
