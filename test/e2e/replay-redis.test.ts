@@ -45,6 +45,33 @@ const isReplay = (answer: CallAnswer): boolean => answer.headers["idempotent-rep
 const CACHED = { cache: { ttl_s: 60 } };
 const keyed = (key: string) => ({ body: chatBody({ temperature: 0 }), headers: { "idempotency-key": key } });
 
+test("the way to the shared memory is open before the first call with a key needs it: that call spends no time of its own on a connection [20.I1]", async () => {
+  await using own = await OwnRedis.start();
+  await using caches = await OwnRedis.start();
+  const connections = async ({ url }: OwnRedis): Promise<number> => {
+    const client = new Redis(url);
+    const found = /connected_clients:(\d+)/.exec(await client.info("clients"));
+    client.disconnect();
+    return Number(found?.[1]) - 1;
+  };
+  const world = await shared({ upstream: CACHED }, { redis_url: own.url, cache_redis_url: caches.url });
+  try {
+    // Of each gateway: one for the caches; and here five of its coordination, jobs, files and records, and one for the answers.
+    await eventually(
+      "the ways to the caches",
+      () => connections(caches),
+      (count) => count === 2,
+    );
+    await eventually(
+      "all ways to Redis",
+      () => connections(own),
+      (count) => count === 12,
+    );
+  } finally {
+    await world.close();
+  }
+});
+
 test("while the shared memory is frozen calls go on within its deadline, say that they are not protected, and are protected again when it is back [20.I1 20.I2 80.R1]", async () => {
   await using own = await OwnRedis.start();
   const deadlineMs = 500;

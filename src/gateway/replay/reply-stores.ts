@@ -32,7 +32,7 @@ interface StorePorts {
   readonly log: Logger;
 }
 
-/** Where answers lie, as the configuration says. Nothing is connected before it is needed. */
+/** Where answers lie, as the configuration says. What gateways share is connected to at once, and caches once there are any. */
 export async function openReplyStores(
   config: GatewayConfig,
   ports: StorePorts & { readonly random: Random; readonly metrics: GatewayMetrics },
@@ -43,6 +43,8 @@ export async function openReplyStores(
   const { SharedReplies: Shared } = await import("./shared-replies.ts");
   const keys = forKeys === null ? null : new Shared({ ...ports, url: forKeys, timeoutMs, keyPrefix });
   const caches = cacheRedisUrl === null ? keys : new Shared({ ...ports, url: cacheRedisUrl, timeoutMs, keyPrefix });
+  keys?.connect();
+  if (config.upstreams.some(remembers)) caches?.connect();
   return new ReplyStores(ports, { keys, caches });
 }
 

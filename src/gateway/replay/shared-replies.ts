@@ -18,8 +18,7 @@ export interface SharedRepliesOptions {
 }
 
 /**
- * Answers in one Redis, over connections of their own: a large answer on its way must hold up nobody who asks for a slot. They
- * are opened with the first store.
+ * Answers in one Redis, over connections of their own: a large answer on its way must hold up nobody who asks for a slot.
  */
 export class SharedReplies {
   readonly #options: SharedRepliesOptions;
@@ -30,8 +29,12 @@ export class SharedReplies {
   }
 
   store(purpose: string, bytesMax: number): RedisReplies {
-    this.#opened ??= this.#open();
-    return new RedisReplies({ ...this.#opened, clock: this.#options.clock, purpose, bytesMax });
+    return new RedisReplies({ ...this.connect(), clock: this.#options.clock, purpose, bytesMax });
+  }
+
+  /** Before anybody needs it: the first to ask would spend their time for the store on the connection, and go on unprotected. */
+  connect(): { readonly link: RedisLink; readonly subscriber: RedisSubscriber } {
+    return (this.#opened ??= this.#open());
   }
 
   close(): void {
