@@ -5,7 +5,7 @@ import type { SimEngine } from "../../src/sim-engine/sim-engine.ts";
 import { FaultProxy } from "../../src/testing/fault-proxy.ts";
 import { anEngine } from "./support/an-engine.ts";
 import { onlyUpstream, upstreamHealth } from "./support/health.ts";
-import { aTask, call, errorCodeOf, startCall, type CallAnswer } from "./support/calls.ts";
+import { aTask, call, errorCodeOf, startCall, type CallAnswer, type LiveCall } from "./support/calls.ts";
 import { peakOf } from "./support/ledger-check.ts";
 import { answerStream, startPagedEngine } from "./support/paged-engine.ts";
 import { eventually } from "../../src/testing/wait-for.ts";
@@ -327,6 +327,68 @@ for (const [what, upstreams] of [
       },
     );
   });
+
+test("calls that wait at an upstream that is removed go on at the one that has its model from then on, in their order, those that were told a place there excepted [10.R6]", async () => {
+  await using engine = await sim(1);
+  await using other = await sim(2);
+  await using outside = await sim(3);
+  const passive = { health: "passive", engine: "generic" };
+  const one = (
+    id: string,
+    model: string,
+    url: string,
+    more: Record<string, unknown> = {},
+  ): Record<string, unknown> => ({
+    id,
+    models: [model],
+    slots: 1,
+    endpoints: [{ url }],
+    ...passive,
+    ...more,
+  });
+  const before = [one("u", "m", engine.url), one("w", "n", outside.url)];
+  await withGateway(before, async (gateway) => {
+    const running = ["m", "n"].map((model) =>
+      startCall(gateway, { body: aTask({ tokens: 20, delayBetweenMs: 40 }, { model }) }),
+    );
+    for (const each of running) await each.received("data:");
+    const waiting: LiveCall[] = [];
+    const wait = async (call: LiveCall): Promise<void> => {
+      waiting.push(call);
+      await eventually(
+        "it waits",
+        async () => (await upstreamHealth(gateway, "u")).queue.waiting.interactive,
+        (count) => count === waiting.length,
+      );
+    };
+    for (const tag of ["first", "second"]) await wait(startCall(gateway, { body: aTask({}, {}, tag) }));
+    const told = startCall(gateway, { body: aTask(), headers: { "x-yardmaster-queue-events": "1" } });
+    await wait(told);
+    await told.received(": queue position=");
+    const abroad = startCall(gateway, { body: aTask({}, { model: "n" }) });
+    await eventually(
+      "the other model's call waits",
+      async () => (await upstreamHealth(gateway, "w")).queue.waiting.interactive,
+      (count) => count === 1,
+    );
+    const after = [one("v", "m", other.url), one("x", "n", outside.url, { external: true })];
+    gateway.gateway.applyConfig(gateway.configOf({ upstreams: after }));
+    const answers = await Promise.all(waiting.slice(0, 2).map(({ answer }) => answer));
+    for (const answer of answers) {
+      assert.ok(endsWhole(answer));
+      assert.equal(answer.headers["x-yardmaster-upstream"], "v");
+    }
+    assert.deepEqual(
+      other.ledger().entries.map(({ tag }) => tag),
+      ["first", "second"],
+    );
+    assert.match((await told.answer).text, /UPSTREAM_UNAVAILABLE/);
+    const stays = await abroad.answer;
+    assert.deepEqual([stays.status, errorCodeOf(stays.text)], [503, "UPSTREAM_UNAVAILABLE"]);
+    for (const each of running) assert.ok(endsWhole(await each.answer));
+    assert.equal(engine.ledger().concurrentPeak, 1);
+  });
+});
 
 test("a waiting call goes to a moved endpoint as soon as the former upstream's call on it has ended [10.R6]", async () => {
   await using engine = await sim(1);

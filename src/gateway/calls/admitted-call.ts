@@ -35,7 +35,7 @@ import { recordCall } from "./call-record.ts";
 import { CallTries } from "./call-tries.ts";
 import { ClientAnswer } from "./client-answer.ts";
 import { cutIfNotTaken, type ClientWriter } from "./client-writer.ts";
-import { mayHoldStatus, takerOf, type PreparedRequest } from "./prepared-request.ts";
+import { mayHoldStatus, moverOf, takerOf, type PreparedRequest } from "./prepared-request.ts";
 import { buildUpstreamRequest } from "./upstream-request.ts";
 import { SlotHold } from "./slot-hold.ts";
 import { notesFor } from "./waiting-notes.ts";
@@ -84,7 +84,6 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
     onEnded: (outcome: RequestOutcome | null, empty: boolean) => void,
   ) {
     super(deps, context, upstream, request);
-    const now = this.askedAt;
     this.#deps = deps;
     this.#context = context;
     this.#upstream = upstream;
@@ -104,8 +103,8 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
     });
     this.writer = this.#answer.writer;
     this.#hold = new SlotHold(upstream, this, request.wantsStream, deps);
-    this.#clock = new CallClock(deps, upstream, request.deadline, now, (limit) => this.#onLimit(limit));
-    this.dispatchedAt = now;
+    this.#clock = new CallClock(deps, upstream, request.deadline, this.askedAt, (limit) => this.#onLimit(limit));
+    this.dispatchedAt = this.askedAt;
   }
 
   get lastProgressAt(): MonoMs | undefined {
@@ -118,10 +117,9 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
 
   /** Asks for a slot. All that follows happens by callbacks. */
   start(): void {
-    const now = this.askedAt;
     this.#context.res.onGone = this.#onClientClose;
-    this.#clock.notes = notesFor(this.#request, this.#upstream, this.id, this.#answer, now);
-    const admission = this.#upstream.arrive(this, now);
+    this.#clock.notes = notesFor(this.#request, this.#upstream, this.id, this.#answer, this.askedAt);
+    const admission = this.#upstream.arrive(this, this.askedAt);
     if (admission.kind === "admitted") this.onAdmitted(0);
     else if (admission.kind === "refused") this.onExpired(admission.why, 0, admission.retryAfterMs);
     else this.#clock.schedule();
@@ -148,6 +146,8 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
   }
 
   onExpired(why: LeaveQueue, waitedMs: number, retryAfterMs: number, detail = ""): void {
+    const taker = why === "removed" ? moverOf(this.#request, this.writer.committed) : null;
+    if (taker !== null) return this.#handOver(taker);
     this.#answer.addWait(waitedMs);
     const { code, message } = refusalOf(why, waitedMs, this.class, detail);
     this.#metrics.refused(code);

@@ -40,6 +40,11 @@ export interface PreparedRequest {
    * let go of it, which ends without an answer and without a record of its own.
    */
   goOn: ((cause: RetryCause) => (() => void) | null) | null;
+  /**
+   * For a call whose upstream leaves the configuration while it waits. Not null: another upstream serves its model now, and the request
+   * goes on there, as after `goOn`.
+   */
+  readonly moveOn: (() => (() => void) | null) | null;
   /** Given back as soon as the body can't be needed any more. */
   readonly memory: { free(unused: boolean): void };
 }
@@ -53,3 +58,7 @@ export const mayHoldStatus = ({ idempotent }: PreparedRequest, status: number): 
 /** Who goes on with a request that failed; null: nobody, or its client has seen something already. */
 export const takerOf = ({ goOn }: PreparedRequest, isSeen: boolean, cause: RetryCause): (() => void) | null =>
   isSeen || goOn === null ? null : goOn(cause);
+
+/** Who goes on with a request whose upstream was removed; null: nobody, or its client has been told its place here. */
+export const moverOf = ({ moveOn }: PreparedRequest, isSeen: boolean): (() => void) | null =>
+  isSeen || moveOn === null ? null : moveOn();

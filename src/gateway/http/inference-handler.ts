@@ -327,6 +327,7 @@ export class InferenceHandler {
       plainAnswer: onEnded !== null,
       deadline: arriving.deadline,
       goOn: null,
+      moveOn: route === null ? () => this.#mover(arrived, context, onEnded) : null,
       wantsQueueEvents: asksForPlaces(context.req.rawHeaders),
       routing: {
         explain: this.#asksForChoice(context),
@@ -349,6 +350,19 @@ export class InferenceHandler {
       return () => this.#admitTo({ ...arrived, arriving: { ...arriving, deadline } }, context, onEnded, null);
     };
     this.#ask(context, upstream, request, onEnded, route);
+  }
+
+  /**
+   * The upstream has left the configuration, and its model may be another's now: with the same rights, and not where the answer would be
+   * kept as one of the former upstream's.
+   */
+  #mover(arrived: Arrived, context: RequestContext, onEnded: OnEnded | null): (() => void) | null {
+    const upstream = this.#deps.registry.byModel(arrived.model);
+    if (arrived.arriving.upstream !== null || upstream === undefined || remembers(arrived.upstream.settings))
+      return null;
+    const { kind, external } = upstream.settings;
+    if (kind !== "openai" || (external && !context.key.allowExternal)) return null;
+    return () => this.#admit({ ...arrived, upstream }, context, onEnded);
   }
 
   #asksForChoice(context: RequestContext): boolean {

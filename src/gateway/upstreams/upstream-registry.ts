@@ -44,6 +44,7 @@ export class UpstreamRegistry {
     }
     this.#byModel = byModel;
     for (const [id, upstream] of this.#leaving) {
+      upstream.expel("removed");
       if (upstream.leaving.size > 0) continue;
       upstream.dispose();
       this.#leaving.delete(id);
@@ -78,7 +79,7 @@ export class UpstreamRegistry {
 
   /** Who waits is told that the gateway stops. */
   drain(): void {
-    for (const upstream of this.#byId.values()) upstream.drain();
+    for (const upstream of this.#byId.values()) upstream.expel("draining");
   }
 
   dispose(): void {

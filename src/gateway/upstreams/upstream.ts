@@ -169,16 +169,15 @@ export class Upstream implements Room {
     this.pool.regroup((id) => groupOfOne(this.#seekers.get(id)));
   }
 
-  /** The upstream is gone from the configuration: who waits is told, who runs ends normally. */
+  /** The upstream is gone from the configuration: who runs ends normally. Tell those who wait once it is known where else they can go. */
   remove(): void {
-    this.#expelWaiting("removed");
-    for (const endpoint of this.endpoints) this.#leave(endpoint);
+    this.letGo([]);
     this.endpoints.length = 0;
   }
 
-  /** The gateway stops: who waits is told at once, so that it can ask elsewhere. */
-  drain(): void {
-    this.#expelWaiting("draining");
+  /** The gateway stops, or the upstream was removed: who waits is told at once, so that it can ask elsewhere. */
+  expel(why: "draining" | "removed"): void {
+    this.#expelWaiting(why);
   }
 
   dispose(): void {
