@@ -47,6 +47,7 @@ const APPROVAL: ApprovalView = {
 const SPEND: SpendView = {
   ledger: "local",
   stopped: { by: "boss", at: "2026-01-01T00:00:00.000Z", why: "odd" },
+  refuses: null,
   tiers: [
     {
       tier: "minimax",
@@ -143,6 +144,13 @@ test("`ctl spend` shows what was spent and held, that it is stopped, and unknown
   assert.match(ran.out, /minimax:job_a +unknown +0\.5 EUR/);
   const json = await runCtl(["ctl", "spend", "show", "--json"], 200, SPEND);
   assert.deepEqual(JSON.parse(json.out), SPEND);
+});
+
+test("`ctl spend` does not say that spending is allowed while the ledger is not the one that the gateway knew [80.O6]", async () => {
+  const why = "it is not the ledger that this gateway knew: an operator must accept it (ctl spend accept)";
+  const ran = await runCtl(["ctl", "spend"], 200, { ...SPEND, stopped: null, refuses: why });
+  assert.equal(ran.code, 0);
+  assert.equal(ran.out.split("\n")[0], `nothing is spent: ${why}`);
 });
 
 const wrong: readonly (readonly string[])[] = [

@@ -163,9 +163,9 @@ const formatApprovals = (approvals: readonly ApprovalView[]): string =>
   );
 
 function formatSpend(view: SpendView): string {
-  const { stopped } = view;
-  const head =
-    stopped === null ? "spending is allowed\n" : `stopped by ${stopped.by} at ${stopped.at}: ${stopped.why}\n`;
+  const { stopped, refuses } = view;
+  const allowed = refuses === null ? "spending is allowed" : `nothing is spent: ${refuses}`;
+  const head = stopped === null ? allowed : `stopped by ${stopped.by} at ${stopped.at}: ${stopped.why}`;
   const tiers = view.tiers.map((tier) => [
     tier.tier,
     orDash(tier.currency),
@@ -175,7 +175,7 @@ function formatSpend(view: SpendView): string {
   ]);
   const open = view.open.map((each) => [each.id, each.state, `${each.reserved} ${each.currency}`, each.at, each.why]);
   return [
-    escapeControls(head.trimEnd()),
+    escapeControls(head),
     `\n\n${formatTable(["TIER", "CURRENCY", "TODAY (SPENT + HELD)", "THIS MONTH", "HALTED"], tiers)}`,
     `\n${formatTable(["RESERVATION", "STATE", "HELD", "SINCE", "WHY"], open)}`,
   ].join("");

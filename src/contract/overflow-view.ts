@@ -36,6 +36,8 @@ export type OverflowStateView = z.output<typeof overflowStateView>;
 export const spendView = z.object({
   ledger: z.enum(["local", "redis"]),
   stopped: z.object({ by: z.string(), at: z.string(), why: z.string() }).nullable(),
+  /** Why nothing is spent though nobody has stopped it: the ledger is not the one that the gateway knew. */
+  refuses: z.string().nullable().default(null),
   tiers: z.array(
     z.object({
       tier: z.string(),

@@ -11,6 +11,11 @@ type Tier = SpendView["tiers"][number];
 export const Spend = ({ spend }: { readonly spend: SpendView }): JSX.Element => (
   <section>
     <h3>Spent against budget</h3>
+    {spend.refuses !== null && (
+      <p class="notice is-bad">
+        Nothing is spent: <Text text={spend.refuses} max={1_000} />
+      </p>
+    )}
     <ul class="cards">
       {spend.tiers.map((tier) => (
         <li key={tier.tier}>

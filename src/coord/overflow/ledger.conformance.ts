@@ -30,8 +30,14 @@ export function aMemory(): LedgerMemory {
 }
 
 const SECRET = new Secret("a-secret-of-the-test-0123456789abcdef");
-export const aLedger = async (under: DocsUnderTest, memory = aMemory(), secret = SECRET): Promise<Ledger> =>
+export const aLedger = async (
+  under: DocsUnderTest,
+  memory = aMemory(),
+  secret = SECRET,
+  onStanding: (why: string | null) => void = () => {},
+): Promise<Ledger> =>
   new Ledger({
+    onStanding,
     store: await under.open(),
     memory,
     newEpoch: randomUUID,
@@ -268,17 +274,23 @@ function keepingSuite(fresh: () => Promise<DocsUnderTest>): void {
     await other.close();
   });
 
-  test("a ledger that was emptied, or is another one, spends nothing until an operator accepts it [80.O6]", async () => {
+  test("a ledger that was emptied, or is another one, spends nothing until an operator accepts it, and says why, once [80.O6]", async () => {
     const memory = aMemory();
     const first = await aLedger(await fresh(), memory);
     assert.equal((await first.reserve(anAsk("a"))).kind, "done");
     await first.close();
-    const second = await aLedger(await fresh(), memory);
+    const told: (string | null)[] = [];
+    const second = await aLedger(await fresh(), memory, SECRET, (why) => told.push(why));
     const refused = await second.reserve(anAsk("b"));
     assert.equal(refused.kind === "refused" && refused.lack, "ledger_away");
     assert.equal(await second.peek(anAsk("b")), "ledger_away");
+    const why = await second.whyRefused();
+    assert.match(why ?? "", /spend accept/);
+    assert.deepEqual(told, [why]);
     await second.acceptEmptied();
     assert.equal((await second.reserve(anAsk("b"))).kind, "done");
+    assert.equal(await second.whyRefused(), null);
+    assert.deepEqual(told, [why, null]);
     await second.close();
   });
 }

@@ -55,6 +55,8 @@ export interface LedgerDeps {
   readonly onSettled?: (reservation: Reservation) => void;
   /** What approvals are signed with; asked for only where there is one. */
   readonly signer: () => Promise<Signer>;
+  /** It lets nothing be spent any more, and why; null: it does again. Told when it changes. */
+  readonly onStanding?: (why: string | null) => void;
 }
 
 /** How often a step is tried over what another gateway has written meanwhile. */
@@ -77,6 +79,7 @@ export class Ledger {
   readonly #deps: LedgerDeps;
   #tail: Promise<unknown> = Promise.resolve();
   #waiting = 0;
+  #refuses: string | null = null;
 
   constructor(deps: LedgerDeps) {
     this.#deps = deps;
@@ -96,8 +99,20 @@ export class Ledger {
       const { view, now } = await this.#load(ask);
       const step = stepLedger(view, { ...ask, kind: "reserve" }, now);
       return step.kind === "refused" ? step.lack : null;
-    } catch {
+    } catch (error) {
+      this.#stands(messageOf(error));
       return "ledger_away";
+    }
+  }
+
+  /** Why nothing is spent from a ledger that can be read: it is not the one that this gateway knew. Null: it is. */
+  async whyRefused(): Promise<string | null> {
+    const { docs } = await this.#orAway(() => this.#deps.store.load(["meta"]));
+    try {
+      await this.#checkLife(docs[0] ?? null);
+      return null;
+    } catch (error) {
+      return messageOf(error);
     }
   }
 
@@ -246,8 +261,15 @@ export class Ledger {
         return away("other gateways write to it without a pause");
       });
     } catch (error) {
+      this.#stands(messageOf(error));
       return away(messageOf(error));
     }
+  }
+
+  #stands(why: string | null): void {
+    if (why === this.#refuses) return;
+    this.#refuses = why;
+    this.#deps.onStanding?.(why);
   }
 
   async #load(
@@ -257,6 +279,7 @@ export class Ledger {
     const { docs, now } = await this.#deps.store.load(["meta", ...names]);
     const [meta = null, spend, account, reservation, approval] = docs;
     await this.#checkLife(meta);
+    this.#stands(null);
     const view: LedgerView = {
       spend: switchOf(spend),
       account: parseOrNull(account),

@@ -151,6 +151,10 @@ export class Overflow {
       newEpoch: () => randomBytes(EPOCH_BYTES).toString("hex"),
       onSettled: (reservation) => this.#countPaid(reservation),
       signer: this.#ports.signer,
+      onStanding: (why) => {
+        if (why === null) this.#ports.log.info("overflow.ledger", { state: "back" });
+        else this.#ports.log.warn("overflow.ledger", { state: "away", why });
+      },
     });
     this.#planSweep();
   }

@@ -71,7 +71,8 @@ async function tierState(
 /** Rejects with OVERFLOW_LEDGER_UNAVAILABLE. */
 export async function spendState(desk: OverflowDesk, ledger: Ledger): Promise<SpendView> {
   const tiers = desk.tiers;
-  const [spend, spends, reservations] = await Promise.all([
+  const [refuses, spend, spends, reservations] = await Promise.all([
+    ledger.whyRefused(),
     ledger.spendSwitch(),
     ledger.spend(tiers.map((tier) => ({ tier: tier.id, setup: setupOf(tier) }))),
     ledger.reservations(),
@@ -79,6 +80,7 @@ export async function spendState(desk: OverflowDesk, ledger: Ledger): Promise<Sp
   return {
     ledger: ledger.kind,
     ...viewSwitch(spend),
+    refuses,
     tiers: spends.map(({ tier, currency, day, month, today, thisMonth, halted }, index) => ({
       tier,
       currency: currency === "" ? null : currency,

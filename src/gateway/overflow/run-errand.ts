@@ -284,9 +284,8 @@ class Errand {
     return this.#lacksOf(tier).filter((lack) => !OWN.has(lack));
   }
 
-  #notBegun(state: TierState, { lack, why }: Extract<LedgerOutcome, { kind: "refused" }>): Sent {
+  #notBegun(state: TierState, { lack }: Extract<LedgerOutcome, { kind: "refused" }>): Sent {
     state.onSubmission("abandoned");
-    if (lack === "ledger_away") this.#deps.log.warn("overflow.ledger", { state: "away", why });
     return { kind: "next", lack };
   }
 

@@ -75,6 +75,7 @@ export const ASKING: NonNullable<JobRow["overflow"]> = {
 export const SPEND: SpendView = {
   ledger: "redis",
   stopped: null,
+  refuses: null,
   tiers: [
     {
       tier: "site-b",
