@@ -86,7 +86,7 @@ test("a node that is cut off for longer than the lost time keeps its engine; bac
 });
 
 test("a silence that is shorter than the lost time changes nothing [80.A1 40.N3]", async () => {
-  await using world = await threeNodes();
+  await using world = await threeNodes(LONG_LOST);
   await world.apply(simModel("m", { replicas: { min: 3 } }));
   await world.untilReplicas("three replicas", (list) => allReady(list, 3));
   const before = await settledEngines(world);
@@ -127,7 +127,7 @@ async function nothingChanges(world: LiveWorld, before: ReadonlyMap<string, numb
 }
 
 test("an agent that is killed and comes back finds its engines, and the control plane changes nothing [80.A3 40.N4 40.R2]", async () => {
-  await using world = await threeNodes();
+  await using world = await threeNodes(LONG_LOST);
   await world.apply(simModel("m", { replicas: { min: 3 } }));
   await world.untilReplicas("three replicas", (list) => allReady(list, 3));
   const before = await settledEngines(world);
