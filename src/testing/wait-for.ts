@@ -4,7 +4,7 @@ import { systemClock } from "../kernel/clock.ts";
 // Waiting in tests: for events, never for time to pass. Each wait has one overall patience, generous enough for a loaded
 // machine, after which it fails and says what did not come.
 
-export const PATIENCE_MS = 15_000;
+export const PATIENCE_MS = 60_000;
 const POLL_MS = 10;
 
 /** The promise's own outcome, or a rejection that names `what` when it took longer than `ms`. */

@@ -32,8 +32,8 @@ import { renderWelcome } from "./welcome.ts";
 
 const REAL = { name: "smollm2-135m", slots: 2, contextTokens: 4_096 } as const;
 const CATALOG = "catalog.yaml";
-/** Catalog and node are known in a moment; a start does not hang on them. */
-const CATALOG_MS_MAX = 3_000;
+/** Catalog and node are known in a moment, on a busy machine in some seconds; a start does not hang on them. */
+const CATALOG_MS_MAX = 20_000;
 const CATALOG_LOOK_MS = 10;
 
 const HELP = `usage: yardmaster up [options]

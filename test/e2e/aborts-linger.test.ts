@@ -56,7 +56,7 @@ test("an abandoned call without a stream keeps its slot, shown as lingering, unt
     const abandoned = Array.from({ length: 2 }, () =>
       startCall(gateway, { body: aTask({ tokens: 2, delayBetweenMs: 2_500 }, { stream: false }, "abandoned") }),
     );
-    assert.ok(await engine.waitFor((ledger) => ledger.inSlotNow === 2, 10_000));
+    assert.ok(await engine.waitFor((ledger) => ledger.inSlotNow === 2, 60_000));
     for (const one of abandoned) one.leave();
     const view = await eventually(
       "two linger",
@@ -120,7 +120,7 @@ test("a slot comes back after linger_s when the engine can't be asked, and not b
     const abandoned = Array.from({ length: SLOTS }, () =>
       startCall(gateway, { body: aTask({ hangNoHead: true }, { stream: false }, "abandoned") }),
     );
-    assert.ok(await engine.waitFor((ledger) => ledger.inSlotNow === SLOTS, 10_000));
+    assert.ok(await engine.waitFor((ledger) => ledger.inSlotNow === SLOTS, 60_000));
     const leftAt = systemClock.mono();
     for (const one of abandoned) one.leave();
     const next = startCall(gateway, {

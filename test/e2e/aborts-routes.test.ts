@@ -70,7 +70,7 @@ async function allIsFree(gateway: TestGateway, route: SimRoute, what: string): P
   assert.ok(
     await engine.waitFor(
       (ledger) => ledger.concurrentNow === 0 && ledger.inSlotNow === 0 && ledger.queuedNow === 0,
-      10_000,
+      60_000,
     ),
     `${what}: the engine is free`,
   );
@@ -120,7 +120,7 @@ for (const route of SIM_ROUTES) {
 
         let { opened } = engine.ledger();
         await leave({ delayHeadMs: LONG_MS }, async (_, index) =>
-          assert.ok(await engine.waitFor((ledger) => ledger.opened > opened + index, 10_000)),
+          assert.ok(await engine.waitFor((ledger) => ledger.opened > opened + index, 60_000)),
         );
         await noted("left before a head", "client_aborted");
 
@@ -129,7 +129,7 @@ for (const route of SIM_ROUTES) {
         await leave(slow, async (one, index) =>
           route.streams
             ? one.received("data:")
-            : assert.ok(await engine.waitFor((ledger) => ledger.firstByte > firstByte + index, 10_000)),
+            : assert.ok(await engine.waitFor((ledger) => ledger.firstByte > firstByte + index, 60_000)),
         );
         await noted("left inside the answer", "client_aborted");
         assert.equal(engine.ledger().aborted, 2 * CALLS);

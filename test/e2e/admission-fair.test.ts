@@ -143,7 +143,7 @@ for (const share of [0.05, 0]) {
           const people = new Crowd(10, () =>
             call(gateway, { class: "interactive", body: aTask({ tokens: 2, delayBetweenMs: 30 }, {}, "person") }),
           );
-          assert.ok(await engine.waitFor((ledger) => ledger.finished >= 10, 30_000));
+          assert.ok(await engine.waitFor((ledger) => ledger.finished >= 10, 60_000));
           engine.resetLedger();
           const from = systemClock.mono();
           const batch = await Promise.all(
@@ -269,8 +269,8 @@ test(
         // From here it fails slowly, so that two probes at once would be seen.
         broken.script({ do: { delayHeadMs: 400 } });
         const crowd = new Crowd(6, ask);
-        assert.ok(await broken.waitFor((ledger) => ledger.opened > tripped, 30_000));
-        assert.ok(await broken.waitFor((ledger) => ledger.concurrentNow === 0, 10_000));
+        assert.ok(await broken.waitFor((ledger) => ledger.opened > tripped, 60_000));
+        assert.ok(await broken.waitFor((ledger) => ledger.concurrentNow === 0, 60_000));
         await crowd.stop();
         const probes = broken.ledger().entries.slice(tripped);
         assert.equal(peakOf(probes), 1);

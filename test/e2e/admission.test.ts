@@ -53,7 +53,7 @@ test("of 24 batch calls on 16 slots with batch_max 8 exactly 8 run and 16 wait, 
       (upstream) => upstream.in_use.batch === 8 && upstream.queue.waiting.batch === 16,
     );
     assert.equal(full.in_use.interactive, 0);
-    assert.ok(await engine.waitFor((ledger) => ledger.byTag["batch"]?.concurrentNow === 8, 10_000));
+    assert.ok(await engine.waitFor((ledger) => ledger.byTag["batch"]?.concurrentNow === 8, 60_000));
 
     const into: Awaited<ReturnType<typeof call>>[] = [];
     for (let i = 0; i < 5; i += 1) into.push(await person());
@@ -216,7 +216,7 @@ test(
             }),
           );
       });
-      assert.ok(await engine.waitFor((ledger) => ledger.concurrentPeak === 16 && ledger.finished > 30, 20_000));
+      assert.ok(await engine.waitFor((ledger) => ledger.concurrentPeak === 16 && ledger.finished > 30, 60_000));
 
       gateway.gateway.applyConfig(gateway.configOf({ upstreams: [upstream(4)] }));
       await eventually(
@@ -224,14 +224,14 @@ test(
         () => upstreamHealth(gateway),
         (view) => view.slots === 4 && view.in_use.interactive + view.in_use.batch <= 4,
       );
-      assert.ok(await engine.waitFor((ledger) => ledger.concurrentNow <= 4, 10_000));
+      assert.ok(await engine.waitFor((ledger) => ledger.concurrentNow <= 4, 60_000));
       const fewAt = systemClock.mono();
       const finished = engine.ledger().finished;
-      assert.ok(await engine.waitFor((ledger) => ledger.finished >= finished + 40, 20_000));
+      assert.ok(await engine.waitFor((ledger) => ledger.finished >= finished + 40, 60_000));
       const manyAt = systemClock.mono();
 
       gateway.gateway.applyConfig(gateway.configOf({ upstreams: [upstream(16)] }));
-      assert.ok(await engine.waitFor((ledger) => ledger.concurrentNow === 16, 10_000));
+      assert.ok(await engine.waitFor((ledger) => ledger.concurrentNow === 16, 60_000));
       stopped = true;
       await Promise.all(clients);
 
@@ -284,7 +284,7 @@ test("work that others do on the engine counts against its slots, and stops coun
     const after = Array.from({ length: 4 }, () =>
       startCall(gateway, { body: aTask({ hangAfterTokens: 1 }, {}, "after") }),
     );
-    assert.ok(await engine.waitFor((ledger) => ledger.byTag["after"]?.concurrentNow === 4, 10_000));
+    assert.ok(await engine.waitFor((ledger) => ledger.byTag["after"]?.concurrentNow === 4, 60_000));
     for (const one of after) one.leave();
   });
 });

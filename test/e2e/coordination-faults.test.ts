@@ -122,7 +122,7 @@ test("three gateways that lose Redis in the middle of a crowd keep to six slots 
     const crowd: LiveCall[] = gateways.flatMap((gateway) =>
       Array.from({ length: 60 }, () => startCall(gateway, { body: task, patienceMs: 120_000 })),
     );
-    assert.ok(await engine.waitFor((ledger) => ledger.finished >= 12, 30_000));
+    assert.ok(await engine.waitFor((ledger) => ledger.finished >= 12, 60_000));
     await redis.kill();
     await all("failed_open");
     const answers = await Promise.all(crowd.map(({ answer }) => answer));

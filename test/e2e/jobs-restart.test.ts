@@ -24,6 +24,8 @@ beforeEach(() => engine.resetLedger());
 after(() => engine.close());
 
 const NEVER = new AbortController().signal;
+/** A job that nobody hands back is taken over when its claim has lapsed, after 30 s. */
+const HALF_A_CLAIM_MS = 15_000;
 const start = (file: Record<string, unknown>, batchMax = 8): Promise<TestGateway> =>
   startTestGateway({
     file,
@@ -72,7 +74,7 @@ test("a gateway that is told to stop hands its job back at once, and another goe
       "the other gateway to have it",
       () => jobOf(other, job.id),
       ({ state, plan }) => state === "running" && plan.some(({ what }) => what === "handed_back"),
-      3_000,
+      HALF_A_CLAIM_MS,
     );
     const done = await ended(other, job.id);
     assert.deepEqual([done.state, done.attempts], ["completed", 1]);
@@ -214,7 +216,6 @@ test("ids of an emptied store are 410 STORE_LOST and never a silent 404; the los
       "word of the loss",
       () => gateway.metric("yardmaster_job_store_lost_total"),
       (count) => count === 1,
-      5_000,
     );
     await eventually(
       "a line about it",
@@ -255,7 +256,6 @@ test("a gateway that can't open its store of jobs serves calls, says 503 for job
       "the gateway to open it by itself",
       () => second.logLines.some((line) => line.includes("jobs.store") && line.includes("back")),
       (is) => is,
-      8_000,
     );
     assert.equal((await jobOf(second, job.id)).state, "completed");
   } finally {

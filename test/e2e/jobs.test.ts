@@ -175,7 +175,6 @@ for (const mode of ["local", "redis"] as const) {
           "the abort",
           () => engine.ledger().aborted,
           (count) => count === 1,
-          2_000,
         );
         const result = await ask(gateway, `/${job.id}/result`);
         assert.deepEqual([result.status, errorCodeOf(result.text)], [409, "JOB_CANCELLED"]);

@@ -181,7 +181,7 @@ test("on three gateways what clients left is settled: nothing stays in flight, a
     };
     for (let round = 0; round < 3; round += 1) {
       await Promise.all(Array.from({ length: 20 }, (_, turn) => leave(turn)));
-      assert.ok(await engine.waitFor(({ concurrentNow }) => concurrentNow === 0, 30_000));
+      assert.ok(await engine.waitFor(({ concurrentNow }) => concurrentNow === 0, 60_000));
       await eventually(
         "the places are free again",
         async () => (await race(gateways, 1))[0]?.status,

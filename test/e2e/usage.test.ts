@@ -88,7 +88,7 @@ test("a slot that lingers for an engine that works on is held time of its key [6
   });
   try {
     const left = startCall(gateway, { body: aTask({ tokens: 50 }, { stream: false }) });
-    assert.ok(await engine.waitFor((ledger) => ledger.inSlotNow === 1, 30_000));
+    assert.ok(await engine.waitFor((ledger) => ledger.inSlotNow === 1, 60_000));
     left.leave();
     const row = await eventually(
       "the slot is free",

@@ -177,24 +177,24 @@ withEngine(
   async (gw, engine) => {
     const taken = new Map<number, number>();
     let batchAtOnce = 0;
-    const isBatch = (maxTokens: number): boolean => maxTokens < 120;
+    const isBatch = (maxTokens: number): boolean => maxTokens < 240;
     {
       await using samples = sampling(async () => {
         const slots = await busySlots(engine);
         for (const slot of slots) taken.set(slot.maxTokens, slot.task);
         batchAtOnce = Math.max(batchAtOnce, slots.filter((slot) => isBatch(slot.maxTokens)).length);
       });
-      const first = startCall(gw, { body: chat(116), class: "batch" });
-      await untilBusy(engine, 116);
-      const people = startCall(gw, { body: chat(192) });
-      await untilBusy(engine, 192);
-      const batch = [84, 88].map((tokens) => startCall(gw, { body: chat(tokens), class: "batch" }));
+      const first = startCall(gw, { body: chat(232), class: "batch" });
+      await untilBusy(engine, 232);
+      const people = startCall(gw, { body: chat(384) });
+      await untilBusy(engine, 384);
+      const batch = [168, 176].map((tokens) => startCall(gw, { body: chat(tokens), class: "batch" }));
       await eventually(
         "batch waits",
         () => onlyUpstream(gw),
         (upstream) => upstream.queue.waiting.batch === 2,
       );
-      const waiting = [124, 128].map((tokens) => startCall(gw, { body: chat(tokens) }));
+      const waiting = [248, 256].map((tokens) => startCall(gw, { body: chat(tokens) }));
       const answers = await Promise.all([first, people, ...batch, ...waiting].map(({ answer }) => answer));
       for (const answer of answers) assert.equal(answer.status, 200, answer.text);
       // The slot that batch may not have was free for people, whatever batch waited.
@@ -202,7 +202,7 @@ withEngine(
       assert.ok(samples.count() > 0);
     }
     assert.equal(batchAtOnce, 1);
-    const order = [116, 192, 124, 128, 84, 88];
+    const order = [232, 384, 248, 256, 168, 176];
     assert.deepEqual(
       [...taken]
         .toSorted(([, a], [, b]) => a - b)

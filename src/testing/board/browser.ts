@@ -1,5 +1,6 @@
 import type { Browser, BrowserContext, Page } from "playwright-core";
 import { findOrInstall } from "../servers/server-process.ts";
+import { PATIENCE_MS } from "../wait-for.ts";
 
 const PATH_VARIABLE = "YARDMASTER_TEST_CHROMIUM";
 
@@ -53,7 +54,7 @@ export class TestBrowser implements AsyncDisposable {
     });
     const troubles = await watch(context);
     const page = await context.newPage();
-    page.setDefaultTimeout(20_000);
+    page.setDefaultTimeout(PATIENCE_MS);
     await page.goto(url);
     return { page, troubles };
   }

@@ -21,8 +21,8 @@ import { PROGRAM, RunningProgram } from "../../e2e/support/program.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");
 const BIN = join(PROGRAM, "..");
-const READY_MS_MAX = 60_000;
-const COMMAND_MS_MAX = 60_000;
+const READY_MS_MAX = 120_000;
+const COMMAND_MS_MAX = 120_000;
 
 export interface Block {
   /** Null: the page says nothing of it. */

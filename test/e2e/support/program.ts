@@ -8,7 +8,7 @@ import { Watched, within } from "../../../src/testing/wait-for.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");
 export const PROGRAM = join(ROOT, "bin/yardmaster");
-const READY_MS_MAX = 60_000;
+const READY_MS_MAX = 120_000;
 const EXIT_MS_MAX = 60_000;
 
 export interface Ended {

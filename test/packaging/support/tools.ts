@@ -85,7 +85,7 @@ export function ran(
     env: options.env ?? process.env,
     input: options.input ?? "",
     encoding: "utf8",
-    timeout: 120_000,
+    timeout: BUILD_MS_MAX,
     maxBuffer: 64 * 1_048_576,
   });
   if (error !== undefined) throw error;

@@ -12,6 +12,7 @@ import { YardmasterError } from "../../../kernel/errors.ts";
 import { silentLogger } from "../../../kernel/log.ts";
 import { Secret } from "../../../kernel/secret.ts";
 import { anAuditEvent } from "../../../testing/an-audit-event.ts";
+import { patientClock } from "../../../testing/patient-clock.ts";
 import { VirtualClock } from "../../../testing/virtual-clock.ts";
 import { lazySigner } from "../../../audit/open-signer.ts";
 import type { AuditSink } from "../audit-sink.ts";
@@ -49,7 +50,7 @@ const onDisk = (
   secrets: readonly Secret[] | null = null,
 ): { audit: ChainedAudit; chain: ChainStore } => {
   const signer = lazySigner(dataDir, secrets);
-  const chain = openChain({ clock: systemClock, dataDir, signer });
+  const chain = openChain({ clock: patientClock, dataDir, signer });
   return { chain, audit: new ChainedAudit({ clock: systemClock, log: silentLogger, inner: anInner(), chain, signer }) };
 };
 
