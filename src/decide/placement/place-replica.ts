@@ -43,9 +43,7 @@ export interface NoRoom {
 
 export function placeReplica(fleet: FleetRoom, wish: PlacementWish): PlacementOutcome {
   for (const profile of wish.model.profiles) {
-    const need = shardNeed(fleet.cardsKeys, wish, profile);
-    const fits =
-      wish.model.multiNode === null ? oneNode(fleet, need) : sameFabric(fleet, need, wish.model.multiNode.nodes);
+    const fits = fitsOf(fleet, wish, profile);
     if (fits === undefined) continue;
     for (const { room, cards } of fits) holdRoom(room, wish.model.name, profile, cards.gpuUuids, cards.perGpuMib);
     const shards = fits.map(({ room, cards: { gpuUuids, perGpuMib } }) => ({
@@ -56,6 +54,16 @@ export function placeReplica(fleet: FleetRoom, wish: PlacementWish): PlacementOu
     return { kind: "placed", profile, shards };
   }
   return { kind: "noRoom", ...countExclusions(fleet, wish) };
+}
+
+/** Takes no room. */
+export const fitsSomewhere = (fleet: FleetRoom, wish: PlacementWish): boolean =>
+  wish.model.profiles.some((profile) => fitsOf(fleet, wish, profile) !== undefined);
+
+function fitsOf(fleet: FleetRoom, wish: PlacementWish, profile: Profile): ReturnType<typeof oneNode> {
+  const need = shardNeed(fleet.cardsKeys, wish, profile);
+  const { multiNode } = wish.model;
+  return multiNode === null ? oneNode(fleet, need) : sameFabric(fleet, need, multiNode.nodes);
 }
 
 export interface NodeExplanation {

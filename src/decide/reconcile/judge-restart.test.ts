@@ -20,6 +20,7 @@ const aRestart = (part: Partial<RestartFacts> = {}): RestartFacts => ({
   isLasting: false,
   placeBeside: () => null,
   fitsInstead: () => null,
+  willFitBeside: () => false,
   willFitInstead: () => false,
   ...part,
 });
@@ -38,6 +39,17 @@ const rows: { name: string; facts: Partial<RestartFacts>; expect: string; why?: 
     facts: { ...never, isLasting: true },
     expect: "wait",
     why: /fit nowhere.*a: too small/,
+  },
+  {
+    name: "no room beside it before others have gone that are being replaced [40.S1 80.A18]",
+    facts: { ...full, willFitBeside: () => true },
+    expect: "wait",
+    why: /others have to be gone first.*a: no room/,
+  },
+  {
+    name: "to be stopped first, and there will be room beside it [40.S7]",
+    facts: { stopFirst: true, willFitBeside: () => true },
+    expect: "inPlace",
   },
   {
     name: "no room with it gone before others have gone that are being replaced [40.S3]",

@@ -35,14 +35,17 @@ export interface RestartFacts {
   readonly isLasting: boolean;
   /** Takes the room beside it; else tells what is missing. */
   readonly placeBeside: () => string | null;
+  /** Whether it will have room there, once what is being stopped or replaced elsewhere has gone. */
+  readonly willFitBeside: () => boolean;
   /** Null: it fits with the old one gone; else what is missing. */
   readonly fitsInstead: () => string | null;
-  /** Whether it will, once what is being stopped or replaced elsewhere has gone too. */
+  /** Whether it will, once that has gone too. */
   readonly willFitInstead: () => boolean;
 }
 
 /** Where a replica stands in its own way, one may be away whatever the pace says: waiting would change nothing. */
 const AWAY_MIN = 1;
+const OTHERS_FIRST = "others have to be gone first that are being stopped or replaced";
 
 /**
  * The order is that of the statements: a parked model is not touched; room that is being made is waited for; then beside, where the
@@ -61,7 +64,10 @@ export function judgeRestart(facts: RestartFacts): RestartVerdict {
   if (facts.stopFirst) return instead(facts, "it was to be restarted in its place");
   if (facts.beside < pace.maxSurge) {
     const missing = facts.placeBeside();
-    return missing === null ? { kind: "beside" } : stopFirst(facts, `there is no room beside it: ${missing}`);
+    if (missing === null) return { kind: "beside" };
+    // The room is not lacking because of the replica itself: stopping it first would leave its model without one for nothing.
+    if (facts.willFitBeside()) return wait(`${OTHERS_FIRST}: ${missing}`);
+    return stopFirst(facts, `there is no room beside it: ${missing}`);
   }
   if (pace.maxUnavailable > 0) return stopFirst(facts, "its pace lets it be away");
   return wait("others of its model are being replaced");
@@ -86,7 +92,7 @@ function instead({ fitsInstead, willFitInstead, isLasting }: RestartFacts, why: 
   const missing = fitsInstead();
   if (missing === null) return { kind: "inPlace", why };
   // Whoever is being replaced holds room twice for a while.
-  if (willFitInstead()) return wait(`others have to be gone first that are being stopped or replaced: ${missing}`);
+  if (willFitInstead()) return wait(`${OTHERS_FIRST}: ${missing}`);
   const words = `its replacement would fit nowhere, even with this one stopped: ${missing}`;
   return isLasting ? wait(words) : refuse(words);
 }

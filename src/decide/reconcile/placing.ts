@@ -30,6 +30,8 @@ export class PassRoom {
   #now: FleetRoom | null = null;
   #leaving: FleetRoom | null = null;
   #leavers: ReadonlySet<string> | null = null;
+  #passing: ReadonlySet<string> | null = null;
+  #settled: FleetRoom | null = null;
 
   constructor(draft: PassDraft, observed: Observed) {
     this.#draft = draft;
@@ -58,11 +60,21 @@ export class PassRoom {
     return (this.#leaving ??= this.without(this.#leavers));
   }
 
-  /** As it will be when all that is on its way out or being replaced has gone, and the replica too. Only looked at, never placed in. */
-  settledWithout(id: string): FleetRoom {
-    const gone = new Set([...(this.#leavers ??= leaversOf(this.#draft)), id]);
-    for (const doc of this.#draft.replicas()) if (doc.restart?.state === "replacing") gone.add(doc.id);
-    return this.without(gone);
+  /**
+   * As it will be when all that is on its way out or being replaced has gone, and this one; null where nothing is. Only looked at:
+   * nothing is placed in it.
+   */
+  settled(id?: string): FleetRoom | null {
+    this.#passing ??= new Set([...leaversOf(this.#draft), ...replacedOf(this.#draft)]);
+    if (this.#passing.size === 0) return null;
+    if (id !== undefined) return this.without(new Set([...this.#passing, id]));
+    return (this.#settled ??= this.without(this.#passing));
+  }
+
+  /** A replacement was placed beside what it replaces. */
+  noteReplaced(): void {
+    this.#passing = null;
+    this.#settled = null;
   }
 
   nodes(): readonly PlacementNode[] {
@@ -78,7 +90,12 @@ export class PassRoom {
     this.#now = null;
     this.#leaving = null;
     this.#leavers = null;
+    this.noteReplaced();
   }
+}
+
+function* replacedOf(draft: PassDraft): Iterable<string> {
+  for (const { id, restart } of draft.replicas()) if (restart?.state === "replacing") yield id;
 }
 
 function leaversOf(draft: PassDraft): ReadonlySet<string> {

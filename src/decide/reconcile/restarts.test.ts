@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import fc from "fast-check";
 import type { Model } from "../../contract/catalog.ts";
 import { aModel, aProfile, GIB } from "../../testing/fleet-builders.ts";
 import { PassFleet } from "../../testing/pass-fleet.ts";
@@ -128,6 +129,81 @@ test("models of one card that are restarted at once: who does not fit before the
     assert.equal(world.told.includes("restartRefused"), false);
     assert.equal(fleet.history.get("a/0")?.includes("w"), false);
   }
+});
+
+test("room beside it that is about to be there, since others are being replaced, is waited for: no model is without a replica for nothing [40.S1 80.A18]", () => {
+  const names = ["m", "n"];
+  const fleet = running(names.map((name) => sized(name, 40)));
+  const { world } = fleet;
+  fleet.stopsIn = 5;
+  world.apply(names.map((name) => sized(name, 40, 2)));
+  for (const name of names) assert.equal(world.askRestart(fleet.ready(name)[0]!.id), null);
+  fleet.until(() => {
+    for (const name of names) assert.ok(fleet.ready(name).length > 0, `${name}: ${world.states().join(", ")}`);
+    return world.restarts().length === 0;
+  });
+  assert.deepEqual(
+    names.map((name) => version(fleet, name).join()),
+    ["m-2", "n-2"],
+  );
+});
+
+test("whatever fits and is asked for at once, in any order: each restart with a version of the same size is carried out, none is refused, and no model loses more than one [40.S1 40.S2 80.A18]", () => {
+  const copiesOf = fc.record({
+    gib: fc.constantFrom(20, 35, 45, 60, 70, 100, 130),
+    count: fc.integer({ min: 1, max: 2 }),
+  });
+  const plan = fc.record({
+    cards: fc.array(fc.integer({ min: 1, max: 2 }), { minLength: 1, maxLength: 3 }),
+    models: fc.array(copiesOf, { minLength: 1, maxLength: 4 }),
+    stopsIn: fc.nat(5),
+    drains: fc.boolean(),
+    // Passes before each request, and which of the replicas it is for.
+    asks: fc.array(fc.tuple(fc.nat(2), fc.nat(1_000)), { minLength: 1, maxLength: 8 }),
+  });
+  fc.assert(
+    fc.property(plan, ({ cards, models, stopsIn, drains, asks }) => {
+      const at = (version: number): Model[] =>
+        models.map(({ gib, count }, index) => sized(`m${index}`, gib, version, copies(count)));
+      const fleet = new PassFleet(at(1), Object.fromEntries(cards.map((count, index) => [`n${index}`, count])));
+      Object.assign(fleet, { stopsIn, drains });
+      const { world } = fleet;
+      const counts = (): number[] => models.map((_, index) => fleet.ready(`m${index}`).length);
+      fleet.steps(8);
+      fc.pre(models.every(({ count }, index) => counts()[index] === count));
+      world.apply([...at(2), sized("w", 60), sized("v", 130)]);
+      const old = [...world.replicas.keys()];
+      const isDone = (): boolean => {
+        for (const [index, count] of counts().entries()) assert.ok(count >= models[index]!.count - 1, `m${index}`);
+        return world.restarts().length === 0;
+      };
+      const asked = new Set<string>();
+      for (const [passes, which] of asks) {
+        const id = old[which % old.length]!;
+        if (world.replicas.get(id)?.state === "ready" && world.askRestart(id) === null) asked.add(id);
+        for (let pass = 0; pass < passes; pass++) fleet.step();
+      }
+      fleet.until(isDone, 2_000);
+      assert.equal(world.told.includes("restartRefused"), false);
+      assert.deepEqual(
+        [...asked].filter((id) => world.replicas.has(id)),
+        [],
+      );
+    }),
+    { numRuns: 300 },
+  );
+});
+
+test("one that never ends holds nobody up: after the drain grace the replica is stopped in its place [40.S2 40.S5]", () => {
+  const fleet = running([sized("m", 60), sized("x", 60)]);
+  const { world } = fleet;
+  fleet.stopsIn = 1_000;
+  world.apply([sized("m", 60, 2)]);
+  fleet.steps(3);
+  const from = world.now;
+  assert.equal(world.askRestart(fleet.ready("m")[0]!.id), null);
+  fleet.until(() => world.restarts().join().endsWith("in place"), 500);
+  assert.ok(world.now - from >= world.settings.drainGraceMs, `after ${world.now - from} ms`);
 });
 
 test("where all fitting cards are held by its own model one at a time is replaced in its place [40.S2 80.A18]", () => {

@@ -1,6 +1,7 @@
 import type { Model } from "../../contract/catalog.ts";
 import type { ReplicaDoc, ReplicaRestart } from "../../contract/fleet.ts";
-import { type PlacementOutcome, placeReplica } from "../placement/place-replica.ts";
+import type { FleetRoom } from "../placement/fleet-room.ts";
+import { fitsSomewhere, type PlacementOutcome, placeReplica } from "../placement/place-replica.ts";
 import { judgeRestart, type RestartFacts, type RestartVerdict } from "./judge-restart.ts";
 import { keepRoom } from "./kept-rooms.ts";
 import { runningOf, servingOf, startEvidence, wantedCount } from "./model-counts.ts";
@@ -61,6 +62,8 @@ function beginOne(
   restart: ReplicaRestart,
 ): RestartVerdict {
   const found: { placed: PlacementOutcome | null } = { placed: null };
+  const fitsIn = (settled: FleetRoom | null): boolean =>
+    settled !== null && fitsSomewhere(settled, wishFor(draft, model));
   const verdict = judgeRestart({
     ...factsOf(draft, model, restart),
     isHeard: isHeard(draft, doc),
@@ -73,7 +76,8 @@ function beginOne(
       found.placed = placeReplica(freed, wishFor(draft, model));
       return found.placed.kind === "placed" ? null : describeNoRoom(draft, freed, model);
     },
-    willFitInstead: () => placeReplica(room.settledWithout(doc.id), wishFor(draft, model)).kind === "placed",
+    willFitBeside: () => isSoonSettled(draft, doc) && fitsIn(room.settled()),
+    willFitInstead: () => fitsIn(room.settled(doc.id)),
   });
   const { placed } = found;
   if (verdict.kind === "wait") {
@@ -102,7 +106,10 @@ function replace(
   draft.writeReplica(next);
   const how = verdict.kind === "inPlace" ? `in its place, since ${verdict.why}` : "beside it";
   draft.event("restartBegun", aboutReplica(doc), `${replacement.id} replaces it ${how}`);
-  if (!inPlace) return;
+  if (!inPlace) {
+    room.noteReplaced();
+    return;
+  }
   stopReplica(draft, next, `${replacement.id} takes its place`);
   keepRoom(draft, next, replacement);
   room.renew();
@@ -112,7 +119,7 @@ function factsOf(
   draft: PassDraft,
   model: Model,
   restart: ReplicaRestart,
-): Omit<RestartFacts, "isHeard" | "placeBeside" | "fitsInstead" | "willFitInstead"> {
+): Omit<RestartFacts, "isHeard" | "placeBeside" | "fitsInstead" | "willFitBeside" | "willFitInstead"> {
   const { settings } = draft.snapshot;
   const { stopFirst, pace } = restart;
   const its = [...draft.replicas()].filter((replica) => replica.model === model.name);
@@ -146,6 +153,15 @@ function factsOf(
     ready: serving.filter((each) => each.state === "ready" && isHeard(draft, each)).length,
     isLasting: isLasting(restart),
   };
+}
+
+/** What is being replaced has deadlines of its own; for what is only on its way out nobody waits longer than a drain may last. */
+function isSoonSettled(draft: PassDraft, { id }: ReplicaDoc): boolean {
+  for (const { restart } of draft.replicas()) if (restart?.state === "replacing") return true;
+  const endsAt = draft.since(`room beside ${id}`).at + draft.snapshot.settings.drainGraceMs;
+  if (draft.now.mono >= endsAt) return false;
+  draft.wake(endsAt);
+  return true;
 }
 
 const isLasting = ({ cause }: ReplicaRestart): boolean => cause === "auto" || cause === "drain";
