@@ -59,45 +59,61 @@ const ALSO = { also: { type: "string", multiple: true, default: [] as string[] }
 const ALSO_HELP = `  --also URL              another gateway that is to know it, as often as there are; the key of --key-file counts there too
 `;
 
-/** What became of a change at the gateways that were named with `--also`. */
-interface Elsewhere {
-  readonly done: readonly string[];
+/** What became of a change at the gateways that were named. */
+interface Outcome {
+  readonly done: readonly { readonly url: string; readonly body: unknown }[];
   readonly refused: readonly { readonly url: string; readonly code: string; readonly message: string }[];
 }
 
-/** Opened before anything is changed, so that a mistake in an address changes nothing. */
-const openOthers = (
+/** Opened before anything is changed, so that a mistake in an address changes nothing. One that is named twice is one. */
+async function openAll(
   { also, ...flags }: CtlFlags & { readonly also: readonly string[] },
   io: CliIo,
-): Promise<CtlClient[]> => Promise.all(also.map((url) => openCtlClient({ ...flags, url }, io)));
+): Promise<readonly [CtlClient, ...CtlClient[]]> {
+  const first = await openCtlClient(flags, io);
+  const others = new Map<string, CtlClient>();
+  for (const url of also) {
+    const client = await openCtlClient({ ...flags, url }, io);
+    if (client.base !== first.base) others.set(client.base, client);
+  }
+  return [first, ...others.values()];
+}
 
-async function askOthers(
+async function askAll(
   clients: readonly CtlClient[],
   ask: (client: CtlClient) => Promise<CtlAnswer>,
-): Promise<Elsewhere> {
-  const done: string[] = [];
+): Promise<Outcome & { readonly failure: Exclude<CtlAnswer, { kind: "done" }> | null }> {
+  const done: { url: string; body: unknown }[] = [];
   const refused: { url: string; code: string; message: string }[] = [];
+  let failure: Exclude<CtlAnswer, { kind: "done" }> | null = null;
   for (const client of clients) {
     const answer = await ask(client);
-    if (answer.kind === "done") done.push(client.base);
+    if (answer.kind === "done") done.push({ url: client.base, body: answer.body });
     else {
       const code = answer.kind === "refused" ? answer.code : "UNREACHABLE";
       refused.push({ url: client.base, code, message: answer.message });
+      failure ??= answer;
     }
   }
-  return { done, refused };
+  return { done, refused, failure };
 }
 
+interface Sharing {
+  readonly sharing: number | null;
+  readonly forOthers: string;
+  /** Gateways that were asked to end a key and have none of this id. */
+  readonly unknown?: readonly string[];
+}
+
+const notDone = ({ url, code, message }: Outcome["refused"][number]): string =>
+  `not done at ${escapeControls(url)}: ${escapeControls(code)}: ${escapeControls(message)}\n`;
+
 /** Where it holds, and what is left to be done for it to hold everywhere. */
-function tellWhere(
-  { done, refused }: Elsewhere,
-  { base, sharing, forOthers }: { readonly base: string; readonly sharing: number | null; readonly forOthers: string },
-  io: CliIo,
-): number {
-  io.err(`done at ${[base, ...done].map(escapeControls).join(", ")}\n`);
-  for (const { url, code, message } of refused)
-    io.err(`not done at ${escapeControls(url)}: ${escapeControls(code)}: ${escapeControls(message)}\n`);
-  const others = (sharing ?? 1) - 1 - done.length;
+function tellWhere({ done, refused }: Outcome, { sharing, forOthers, unknown = [] }: Sharing, io: CliIo): number {
+  io.err(`done at ${done.map(({ url }) => escapeControls(url)).join(", ")}\n`);
+  for (const url of unknown) io.err(`not known at ${escapeControls(url)}\n`);
+  for (const refusal of refused) io.err(notDone(refusal));
+  const others = (sharing ?? 1) - done.length - unknown.length;
   if (others > 0)
     io.err(
       `${others} more ${others === 1 ? "gateway shares" : "gateways share"} its Redis and ${others === 1 ? "knows" : "know"} nothing of it: ${forOthers}\n`,
@@ -105,7 +121,7 @@ function tellWhere(
   return refused.length > 0 ? EXIT.failed : EXIT.done;
 }
 
-const shownWhere = (base: string, { done, refused }: Elsewhere): object => ({ done_at: [base, ...done], refused });
+const shownWhere = ({ done, refused }: Outcome): object => ({ done_at: done.map(({ url }) => url), refused });
 
 /** `ask`: how a gateway is asked, with the hash of the key that the first one has made. */
 async function issue(
@@ -113,8 +129,7 @@ async function issue(
   io: CliIo,
   ask: (client: CtlClient, hash: object) => Promise<CtlAnswer>,
 ): Promise<number> {
-  const client = await openCtlClient(flags, io);
-  const others = await openOthers(flags, io);
+  const [client, ...others] = await openAll(flags, io);
   const answer = await ask(client, {});
   if (answer.kind !== "done") return reportFailure(answer, io);
   const parsed = issuedKey.safeParse(answer.body);
@@ -122,11 +137,12 @@ async function issue(
   const { id, key, hash, old_valid_until: oldValidUntil, sharing } = parsed.data;
   // Shown before anything else can fail: nobody else will ever show it.
   if (!flags.json) io.out(`key ${escapeControls(id)} (shown once, keep it safe):\n\n    ${escapeControls(key)}\n`);
-  const elsewhere = await askOthers(others, (other) => ask(other, { hash }));
-  if (flags.json) io.out(`${JSON.stringify({ ...parsed.data, ...shownWhere(client.base, elsewhere) })}\n`);
+  const elsewhere = await askAll(others, (other) => ask(other, { hash }));
+  const where = { ...elsewhere, done: [{ url: client.base, body: answer.body }, ...elsewhere.done] };
+  if (flags.json) io.out(`${JSON.stringify({ ...parsed.data, ...shownWhere(where) })}\n`);
   if (oldValidUntil !== null) io.err(`the old key is valid until ${escapeControls(oldValidUntil)}\n`);
   const forOthers = `name each with --also, or put the hash into its file: ${hash}`;
-  return tellWhere(elsewhere, { base: client.base, sharing, forOthers }, io);
+  return tellWhere(where, { sharing, forOthers }, io);
 }
 
 const create: Command = {
@@ -147,21 +163,24 @@ const revoke: Command = {
   async run(args, io) {
     const { values, positionals } = readArgs(args, { ...ALSO, ...CTL_OPTIONS }, { names: ["ID"] });
     const id = readId(positionals[0]);
-    const ask = (client: CtlClient): Promise<CtlAnswer> => client.request("DELETE", `/admin/keys/${id}`);
-    const client = await openCtlClient(values, io);
-    const others = await openOthers(values, io);
-    const answer = await ask(client);
-    if (answer.kind !== "done") return reportFailure(answer, io);
-    const parsed = revokedKey.safeParse(answer.body);
+    const clients = await openAll(values, io);
+    // All of them, whatever the first one says: it may be away, or have ended the key when this was tried before.
+    const where = await askAll(clients, (client) => client.request("DELETE", `/admin/keys/${id}`));
+    const [done] = where.done;
+    if (done === undefined) {
+      if (clients.length > 1 && !values.json) for (const refusal of where.refused) io.err(notDone(refusal));
+      return where.failure === null ? EXIT.failed : reportFailure(where.failure, io);
+    }
+    const parsed = revokedKey.safeParse(done.body);
     if (!parsed.success) return reportShape(io);
-    const elsewhere = await askOthers(others, ask);
     io.out(
-      values.json
-        ? `${JSON.stringify({ ...parsed.data, ...shownWhere(client.base, elsewhere) })}\n`
-        : `revoked ${escapeControls(id)}\n`,
+      values.json ? `${JSON.stringify({ ...parsed.data, ...shownWhere(where) })}\n` : `revoked ${escapeControls(id)}\n`,
     );
     const { sharing } = parsed.data;
-    return tellWhere(elsewhere, { base: client.base, sharing, forOthers: "name each that has it with --also" }, io);
+    const isUnknown = ({ code }: Outcome["refused"][number]): boolean => code === "KEY_UNKNOWN";
+    const unknown = where.refused.filter(isUnknown).map(({ url }) => url);
+    const refused = where.refused.filter((refusal) => !isUnknown(refusal));
+    return tellWhere({ ...where, refused }, { sharing, forOthers: "name each that has it with --also", unknown }, io);
   },
 };
 

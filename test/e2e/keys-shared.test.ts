@@ -92,3 +92,26 @@ test("a gateway that refuses is named, the key is shown all the same, and the co
   assert.deepEqual([before.code, before.out], [2, ""]);
   assert.equal((await ctl("revoke", "none", "--url", gateways[0].url)).code, 1, "nothing was made");
 });
+
+test("a key is ended at every gateway that is named, also where the first one is away or has ended it before; one that is named twice counts once [60.K1]", async () => {
+  const at = (...urls: readonly string[]): string[] => urls.flatMap((url, i) => [i === 0 ? "--url" : "--also", url]);
+  const [first, second, third] = gateways.map(({ url }) => url) as [string, string, string];
+  const away = "http://127.0.0.1:9";
+  const made = await ctl("new", "--id", "leaked", ...at(first, second, third, second, first));
+  assert.equal(made.code, 0, made.err);
+  const some = await ctl("revoke", "leaked", ...at(first, second, second, away));
+  assert.equal(some.code, 1);
+  assert.match(some.err, new RegExp(`^not done at ${away}: UNREACHABLE: `, "m"));
+  assert.match(some.err, /^1 more gateway shares its Redis/m);
+  assert.deepEqual(await statuses(keyIn(made)), [401, 401, 200]);
+  const again = await ctl("revoke", "leaked", ...at(first, second, third));
+  assert.equal(again.code, 0, again.err);
+  assert.match(again.err, new RegExp(`^done at ${third}\nnot known at ${first}\nnot known at ${second}\n$`));
+  assert.deepEqual(await statuses(keyIn(made)), [401, 401, 401]);
+  const over = await ctl("revoke", "leaked", ...at(first, third));
+  assert.deepEqual([over.code, over.out], [1, ""]);
+  const remade = await ctl("new", "--id", "leaked", ...at(third));
+  const behind = await ctl("revoke", "leaked", ...at(away, third));
+  assert.equal(behind.code, 1);
+  assert.deepEqual(await statuses(keyIn(remade)), [401, 401, 401]);
+});
