@@ -1,11 +1,12 @@
 import { randomBytes } from "node:crypto";
-import { link, mkdir, open, readFile, rm } from "node:fs/promises";
+import { link, open, readFile, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { SIGNING_KEY_FILE } from "../contract/audit-chain.ts";
 import { syncFolder } from "../kernel/durable-file.ts";
 import { hasSystemCode } from "../kernel/errors.ts";
 import { Secret } from "../kernel/secret.ts";
 import { Signer } from "../kernel/signer.ts";
+import { makeFolder } from "../kernel/make-folder.ts";
 
 const SECRET_BYTES = 32;
 
@@ -49,7 +50,7 @@ async function readSecret(path: string): Promise<Secret | null> {
 
 /** Whole or not there, and the same one for processes that make it at once: whoever comes second reads the first one's. */
 async function makeSecret(path: string): Promise<Secret> {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  await makeFolder(dirname(path));
   const draft = `${path}.${randomBytes(4).toString("hex")}`;
   const text = randomBytes(SECRET_BYTES).toString("hex");
   try {

@@ -1,6 +1,7 @@
-import { chmodSync, closeSync, mkdirSync, openSync } from "node:fs";
+import { chmodSync, closeSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { makeFolderSync } from "./make-folder.ts";
 
 /** A SQLite file of a gateway's data folder. Synchronous: for threads that nothing else waits for. */
 export interface EmbeddedFormat {
@@ -23,7 +24,7 @@ const LOCK_WAIT_MS = 1_000;
  * @throws when the file can't be opened, is locked for longer than a second, is damaged, or is not ours.
  */
 export function openEmbedded<T>(path: string, format: EmbeddedFormat, prepare: (db: DatabaseSync) => T): T {
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  makeFolderSync(dirname(path));
   // SQLite gives its side files the mode of the main one.
   closeSync(openSync(path, "a", 0o600));
   chmodSync(path, 0o600);

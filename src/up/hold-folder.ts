@@ -1,7 +1,7 @@
-import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { messageOf } from "../kernel/errors.ts";
+import { makeFolderSync } from "../kernel/make-folder.ts";
 
 export type FolderHold =
   | { readonly kind: "held"; readonly release: () => void }
@@ -19,7 +19,7 @@ const SQLITE_BUSY = 5;
 export function holdFolder(dataDir: string, role: string): FolderHold {
   let file: DatabaseSync | undefined;
   try {
-    mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+    makeFolderSync(dataDir);
     const held = new DatabaseSync(join(dataDir, `${role}.lock`), { timeout: 0 });
     file = held;
     held.exec("BEGIN EXCLUSIVE");

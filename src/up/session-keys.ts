@@ -1,4 +1,4 @@
-import { chmod, mkdir, rm, writeFile } from "node:fs/promises";
+import { chmod, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { newKey } from "../contract/key-hash.ts";
 import { ADDRESSES_FILE, type LocalAddresses } from "../contract/local-addresses.ts";
@@ -6,6 +6,7 @@ import { REQUEST_CLASSES } from "../contract/request-class.ts";
 import { NO_LIMITS, type ApiKey } from "../contract/gateway-config.ts";
 import type { Role } from "../contract/roles.ts";
 import type { Secret } from "../kernel/secret.ts";
+import { makeFolder } from "../kernel/make-folder.ts";
 
 export interface SessionKey {
   readonly secret: Secret;
@@ -53,7 +54,7 @@ export async function removeAddresses(dataDir: string): Promise<void> {
 const OPERATOR_KEY = "operator.key";
 
 async function writeOwn(dataDir: string, name: string, text: string): Promise<void> {
-  await mkdir(dataDir, { recursive: true, mode: 0o700 });
+  await makeFolder(dataDir);
   const path = join(dataDir, name);
   await writeFile(path, text, { mode: 0o600 });
   await chmod(path, 0o600);

@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from "node:crypto";
-import { mkdir, rm } from "node:fs/promises";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { StartVerb, Verb } from "../../contract/agent-link.ts";
 import type { ShardReport } from "../../contract/fleet.ts";
@@ -11,6 +11,7 @@ import { needsPort, planLaunch } from "../../decide/agent/launch/plan-launch.ts"
 import { judgeAdoption, type ProcessEntry } from "../../decide/agent/process-tree.ts";
 import { parseSource } from "../../decide/weights/source.ts";
 import { type ErrorCode, messageOf } from "../../kernel/errors.ts";
+import { makeFolder } from "../../kernel/make-folder.ts";
 import type { ShardRecord } from "../state/shard-record.ts";
 import { ControlGroup } from "../system/control-group.ts";
 import { EnginePorts } from "./engine-ports.ts";
@@ -67,7 +68,7 @@ export class Shards {
   /** What earlier agents of this folder left running, before any command is taken. */
   async adopt(): Promise<void> {
     const { state, processes, log } = this.#ports;
-    await mkdir(join(state.folder, "logs"), { recursive: true, mode: 0o700 });
+    await makeFolder(join(state.folder, "logs"));
     const table = await processes.list();
     for (const record of state.shards) {
       const found = record.spawned ? judgeAdoption(table, record) : null;

@@ -1,9 +1,10 @@
 import { spawn, type ChildProcess } from "node:child_process";
-import { mkdir, rm, writeFile } from "node:fs/promises";
+import { rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { PASSED_ON, PROOF_VARIABLE } from "../../decide/agent/launch/environment.ts";
 import type { Launch } from "../../decide/agent/launch/launch-plan.ts";
 import type { Secret } from "../../kernel/secret.ts";
+import { makeFolder } from "../../kernel/make-folder.ts";
 import type { EngineLog } from "./engine-log.ts";
 
 export type Spawned =
@@ -29,7 +30,7 @@ export async function spawnEngine(
     return value === undefined ? [] : [[name, value] as const];
   });
   const env = { ...Object.fromEntries(passed), ...launch.env, [PROOF_VARIABLE]: options.proof };
-  await mkdir(options.folder, { recursive: true, mode: 0o700 });
+  await makeFolder(options.folder);
   const [program = "", ...args] = launch.argv;
   const output = options.log.openForWriting();
   try {
@@ -59,7 +60,7 @@ const codeOf = (error: unknown): string =>
 
 /** For engines that read their key from a file. */
 export async function writeKeyFile(path: string, key: Secret): Promise<void> {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  await makeFolder(dirname(path));
   await writeFile(path, `${key.reveal()}\n`, { mode: 0o600 });
 }
 

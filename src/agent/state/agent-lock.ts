@@ -1,6 +1,7 @@
-import { mkdir, open, readFile, rm } from "node:fs/promises";
+import { open, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { hasSystemCode, YardmasterError } from "../../kernel/errors.ts";
+import { makeFolder } from "../../kernel/make-folder.ts";
 import type { ProcessId } from "../../decide/agent/process-tree.ts";
 
 const TRIES_MAX = 3;
@@ -14,7 +15,7 @@ export async function lockFolder(
   self: ProcessId,
   startTicksOf: (pid: number) => number | null,
 ): Promise<AsyncDisposable> {
-  await mkdir(folder, { recursive: true, mode: 0o700 });
+  await makeFolder(folder);
   const path = join(folder, "lock");
   for (let i = 0; i < TRIES_MAX; i += 1) {
     try {

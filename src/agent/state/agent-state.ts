@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { mkdir, readdir } from "node:fs/promises";
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { YardmasterError } from "../../kernel/errors.ts";
@@ -8,6 +8,7 @@ import type { EpochMemory } from "../../decide/agent/command-gate.ts";
 import { markGeneration, type GenerationMark, type Generations } from "../../decide/agent/generations.ts";
 import type { KnownGpu } from "../../decide/agent/gpu-inventory.ts";
 import { readIfThere, removeDurably } from "../../kernel/durable-file.ts";
+import { makeFolder } from "../../kernel/make-folder.ts";
 import { DiskReserve } from "./disk-reserve.ts";
 import { shardRecord, type ShardRecord } from "./shard-record.ts";
 
@@ -86,7 +87,7 @@ export class AgentState {
    * CONFIG_INVALID on a file that can't be read.
    */
   static async load(folder: string, bootId: string): Promise<AgentState> {
-    await mkdir(join(folder, "shards"), { recursive: true, mode: 0o700 });
+    await makeFolder(join(folder, "shards"));
     const fresh = { agentId: randomBytes(12).toString("hex"), controls: [], bootId, gpus: [], generations: [] };
     const found = (await readState(join(folder, "agent.json"), about)) ?? fresh;
     const sameBoot = found.bootId === bootId;

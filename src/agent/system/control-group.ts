@@ -1,6 +1,7 @@
-import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseOomKills } from "../../decide/agent/judge-death.ts";
+import { makeFolderSync } from "../../kernel/make-folder.ts";
 
 /**
  * A control group (version 2) for one engine, where this process may make one: no child can leave it, whatever it does to its
@@ -18,7 +19,7 @@ export class ControlGroup {
     if (parent === null) return null;
     const path = join(parent, `yardmaster-${name}`);
     try {
-      mkdirSync(path, { recursive: true });
+      makeFolderSync(path, 0o777);
       readFileSync(join(path, "cgroup.procs"));
       return new ControlGroup(path);
     } catch {

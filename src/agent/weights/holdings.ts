@@ -1,9 +1,10 @@
-import { mkdir, readdir } from "node:fs/promises";
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { z } from "zod";
 import { holdingRecord, type HoldingRecord } from "../../decide/weights/holding.ts";
 import { YardmasterError } from "../../kernel/errors.ts";
 import { readIfThere, removeDurably, writeDurably } from "../../kernel/durable-file.ts";
+import { makeFolder } from "../../kernel/make-folder.ts";
 
 /**
  * The records of what this agent has put into its cache, one file each, in a folder that only the owner can read: a source may
@@ -20,7 +21,7 @@ export class Holdings {
 
   /** Of the form that the records have. Throws CONFIG_INVALID on one that can't be read. */
   static async load(folder: string, form: z.ZodType<HoldingRecord> = holdingRecord): Promise<Holdings> {
-    await mkdir(folder, { recursive: true, mode: 0o700 });
+    await makeFolder(folder);
     const records: HoldingRecord[] = [];
     for (const file of await readdir(folder)) {
       if (!file.endsWith(".json")) continue;

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { mkdir, rename } from "node:fs/promises";
+import { rename } from "node:fs/promises";
 import { join } from "node:path";
 import type { CacheLeftover, FetchReport, HeldWeights, RemovedWeights } from "../../contract/fleet.ts";
 import type { WeightsSettings } from "../../contract/resolve-agent.ts";
@@ -23,6 +23,7 @@ import { messageOf } from "../../kernel/errors.ts";
 import type { Resolve } from "../../kernel/judged-lookup.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Random } from "../../kernel/random.ts";
+import { makeFolder } from "../../kernel/make-folder.ts";
 import { DiskLedger, diskTroubleOf } from "./disk-ledger.ts";
 import { digestOf } from "./fetch-file.ts";
 import { type FetchPorts, type FetchWish, SourceFetch, type SourceOutcome } from "./fetch-source.ts";
@@ -152,7 +153,7 @@ export class WeightsCache {
   /** What an agent that ended in the middle left: a name that was about to be given is given. */
   async #takeOver(): Promise<void> {
     const { folder, log } = this.#ports;
-    await mkdir(folder, { recursive: true });
+    await makeFolder(folder, 0o777);
     await makeTrash(folder);
     for (const record of this.#holdings.all) {
       if (record.status !== "complete" || (await isThere(join(folder, record.name)))) continue;
@@ -374,7 +375,7 @@ export class WeightsCache {
 
   async #fetch(name: string, entry: Entry): Promise<SourceOutcome> {
     const { folder, bootId, log } = this.#ports;
-    await mkdir(folder, { recursive: true });
+    await makeFolder(folder, 0o777);
     let record = this.#holdings.get(name);
     if (record === undefined) {
       // C3.

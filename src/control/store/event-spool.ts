@@ -1,9 +1,10 @@
-import { appendFile, mkdir, readFile, rm, stat } from "node:fs/promises";
+import { appendFile, readFile, rm, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import { controlEvent, type NewEvent } from "../../contract/control-event.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
+import { makeFolder } from "../../kernel/make-folder.ts";
 
 export interface EventSpoolPorts {
   readonly store: { addEvents(events: readonly NewEvent[]): Promise<void> };
@@ -115,7 +116,7 @@ export class EventSpool {
       );
       const text = events.map((event) => `${JSON.stringify(event)}\n`).join("");
       if (size + text.length > FILE_BYTES_MAX) throw new Error("the file is full");
-      await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+      await makeFolder(dirname(path));
       await appendFile(path, text, { mode: 0o600 });
     } catch (error) {
       this.#lost += events.length;

@@ -1,10 +1,11 @@
-import { closeSync, mkdirSync, openSync } from "node:fs";
+import { closeSync, openSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import type { Clock, Timer } from "../../kernel/clock.ts";
 import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Secret } from "../../kernel/secret.ts";
+import { makeFolderSync } from "../../kernel/make-folder.ts";
 import { ControlStore } from "./control-store.ts";
 import { openPostgres } from "./postgres-driver.ts";
 import { openSqlite, type SqliteDriver } from "./sqlite-driver.ts";
@@ -69,7 +70,7 @@ async function openFile(path: string, clock: Clock, log: Logger): Promise<Opened
  * the file, and the lease decides between them.
  */
 function holdAlone(path: string): DatabaseSync | undefined {
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  makeFolderSync(dirname(path));
   closeSync(openSync(path, "a", 0o600));
   const db = new DatabaseSync(path, { timeout: 0 });
   try {

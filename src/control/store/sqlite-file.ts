@@ -1,18 +1,9 @@
 import { randomUUID } from "node:crypto";
-import {
-  chmodSync,
-  closeSync,
-  existsSync,
-  linkSync,
-  mkdirSync,
-  openSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, closeSync, existsSync, linkSync, openSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { hasSystemCode, messageOf } from "../../kernel/errors.ts";
+import { makeFolderSync } from "../../kernel/make-folder.ts";
 import { A_COPY, type CommitMark, COMMITS, MARK_TEXT, readMark } from "./commit-mark.ts";
 
 // The control plane's database as a file.
@@ -72,7 +63,7 @@ export function openSqliteFile(
 
 function makeFile(path: string): void {
   if (existsSync(markerOf(path))) throw refusal(path, "the database file is gone");
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  makeFolderSync(dirname(path));
   const fresh = `${path}.${randomUUID()}.new`;
   closeSync(openSync(fresh, "wx", 0o600));
   const db = new DatabaseSync(fresh);

@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync } from "node:fs";
+import { chmodSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { newKeyRequest } from "../../contract/admin-keys.ts";
@@ -11,6 +11,7 @@ import type { EpochMs } from "../../kernel/clock.ts";
 import { inTransaction } from "../../kernel/embedded-db.ts";
 import { messageOf, YardmasterError } from "../../kernel/errors.ts";
 import type { Secret } from "../../kernel/secret.ts";
+import { makeFolderSync } from "../../kernel/make-folder.ts";
 
 /**
  * Keys made while running, in `keys.db` of the data folder. Only hashes are kept. Calls block for a moment and are made
@@ -125,7 +126,7 @@ export class StoredKeys {
 
 /** Makes the folder and the file where they are missing; both are for the owner only. */
 function openFile(dataDir: string): DatabaseSync {
-  mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+  makeFolderSync(dataDir);
   const path = join(dataDir, "keys.db");
   const db = new DatabaseSync(path, { timeout: 2000 });
   try {

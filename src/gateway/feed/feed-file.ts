@@ -1,10 +1,10 @@
-import { mkdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { readFeedFrame, writeFeedFrame } from "../../contract/feed.ts";
 import { endpointsOf, takeWhole, type FeedState } from "../../decide/feed/take-feed.ts";
 import { readIfThere, writeDurably } from "../../kernel/durable-file.ts";
 import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
+import { makeFolder } from "../../kernel/make-folder.ts";
 
 /** The last good state, as it would be told. Only its owner can read it: it holds the keys of engines. */
 export const feedPath = (dataDir: string): string => join(dataDir, "feed.json");
@@ -29,7 +29,7 @@ export async function loadFeed(path: string, log: Logger): Promise<FeedState | n
 }
 
 export async function saveFeed(path: string, state: FeedState): Promise<void> {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  await makeFolder(dirname(path));
   const models = [...state.models.values()];
   await writeDurably(
     path,

@@ -1,7 +1,8 @@
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import type { JobStore } from "../../coord/jobs/job-store.ts";
+import { makeFolderSync } from "../../kernel/make-folder.ts";
 
 const knownFile = z.strictObject({
   stores: z.array(z.strictObject({ epoch: z.string(), kind: z.enum(["local", "redis"]) })),
@@ -41,7 +42,7 @@ export class KnownStores {
   #save(): boolean {
     const path = join(this.#dataDir, FILE);
     try {
-      mkdirSync(this.#dataDir, { recursive: true, mode: 0o700 });
+      makeFolderSync(this.#dataDir);
       writeFileSync(`${path}.new`, `${JSON.stringify({ stores: this.#stores })}\n`, { mode: 0o600 });
       renameSync(`${path}.new`, path);
       return true;

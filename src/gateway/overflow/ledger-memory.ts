@@ -1,6 +1,7 @@
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { LedgerMemory } from "../../coord/overflow/ledger.ts";
+import { makeFolderSync } from "../../kernel/make-folder.ts";
 
 /** Which life of the ledger this gateway has spent from, kept in the data folder apart from the ledger itself. One line. */
 export function ledgerMemory(dataDir: string, kind: "local" | "redis"): LedgerMemory {
@@ -12,7 +13,7 @@ export function ledgerMemory(dataDir: string, kind: "local" | "redis"): LedgerMe
       return known;
     },
     write(epoch) {
-      mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+      makeFolderSync(dataDir);
       writeFileSync(`${path}.new`, `${epoch}\n`, { mode: 0o600 });
       renameSync(`${path}.new`, path);
       known = epoch;
