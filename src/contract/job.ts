@@ -122,6 +122,8 @@ export interface JobRecord {
   readonly state: JobState;
   /** Claims that may have reached an engine. */
   readonly attempts: number;
+  /** Attempts that were given back since parts had ended in them, and how many had at the last time. Absent: none was. */
+  readonly givenBack?: { readonly times: number; readonly parts: number };
   /** How often in a row it was put back without an engine having been asked. */
   readonly postponed: number;
   /** Place in its lane; lower goes first. */

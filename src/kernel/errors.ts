@@ -398,7 +398,12 @@ export const ERRORS = {
     meaning:
       "The control plane's database is damaged, or not one of this program's. Exit code 1, with the way back in words.",
   },
-  JOB_DEADLINE: { http: 504, retry: "never", meaning: "The job's own deadline passed before it had ended." },
+  JOB_DEADLINE: {
+    http: 504,
+    retry: "never",
+    meaning:
+      "The job's own deadline passed before it had ended. The message says whether an engine may have done it already; to have it done, submit it anew with a longer `deadline_s`, under another `Idempotency-Key`.",
+  },
   CONFIG_INVALID: {
     http: 500,
     retry: "never",

@@ -255,6 +255,36 @@ function claimingSuite(fresh: () => Promise<StoreUnderTest>): void {
     await store.close();
   });
 
+  test("a claim that runs out after parts were done costs no attempt, and one with nothing new does [20.J3 20.J6]", async () => {
+    const store = await (await fresh()).open();
+    const { id } = await accepted(store, { parts: 2 });
+    const lose = async (before?: (token: string) => Promise<unknown>): Promise<number | undefined> => {
+      let token: string | undefined;
+      await eventually(
+        "the claim",
+        async () => {
+          await store.sweep();
+          token = (await store.claim(wish(1), 1))[0]?.claim?.token;
+        },
+        () => token !== undefined,
+      );
+      await before?.(token ?? "");
+      await eventually(
+        "the loss",
+        async () => {
+          await store.sweep();
+          return (await store.get(id))?.job.state;
+        },
+        (state) => state === "queued",
+      );
+      return (await store.get(id))?.job.attempts;
+    };
+    const part = { index: 0, result: { status: 200, contentType: "text/plain", bytes: ANSWER.length }, error: null };
+    assert.equal(await lose((token) => store.writePart(id, token, part, ANSWER)), 0);
+    assert.equal(await lose(), 1, "the same part is not counted once more");
+    await store.close();
+  });
+
   test("a job past its deadline fails, whatever its claim [20.J3]", async () => {
     const store = await (await fresh()).open();
     const job = await accepted(store, { deadlineMs: 60 });

@@ -147,7 +147,8 @@ export class JobTables {
       const ended: JobRecord[] = [];
       for (const row of this.#sql.due.all(now, now, now, SWEPT_MAX)) {
         const job = recordOf(row);
-        const step = stepJob(job, { kind: "tick" }, now, systemRandom);
+        const { partsDone } = this.#read(job, now);
+        const step = stepJob(job, { kind: "tick", partsDone }, now, systemRandom);
         if (step.kind === "forgotten") this.#forget(job.id);
         if (step.kind !== "moved") continue;
         this.#save(step.job);

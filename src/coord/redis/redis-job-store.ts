@@ -256,8 +256,8 @@ class RedisJobStore implements JobStore {
     for (const id of new Set(found)) {
       const outcome = await this.#change(
         id,
-        ({ job, now }) => {
-          const step = stepJob(job, { kind: "tick" }, now, this.#options.random);
+        ({ job, partsDone, now }) => {
+          const step = stepJob(job, { kind: "tick", partsDone }, now, this.#options.random);
           // Its delay is over: the record stays, its place in the indexes changes.
           if (step.kind === "same" && job.state === "queued" && job.readyAt <= now)
             return { kind: "moved", ended: false, job: { ...job, version: job.version + 1 } };

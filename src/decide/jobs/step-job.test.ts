@@ -78,6 +78,43 @@ test("a job whose worker ends each time is started three times, 1 and 4 s after 
   );
 });
 
+test("a worker that ends after parts were done costs no attempt, ten times, and one that ends with nothing done three times ends the job [20.J3 20.J6 80.G5]", () => {
+  const ends = (partsDoneAt: (loss: number) => number): { readonly job: JobRecord; readonly losses: number } => {
+    let job = aJob({ parts: 200, attemptsMax: 3 });
+    let [now, losses] = [0, 0];
+    while (job.state === "queued" && losses < 100) {
+      job = claimed(job, `t${losses}`, now);
+      now += LEASE_MS;
+      losses += 1;
+      job = moved(job, { kind: "tick", partsDone: partsDoneAt(losses) }, now);
+      now = job.readyAt;
+    }
+    return { job, losses };
+  };
+  const told = (partsDoneAt: (loss: number) => number): unknown => {
+    const { job, losses } = ends(partsDoneAt);
+    return [job.error?.code, job.attempts, losses];
+  };
+  assert.deepEqual(
+    told(() => 0),
+    ["JOB_INTERRUPTED", 3, 3],
+  );
+  assert.deepEqual(
+    told(() => 50),
+    ["JOB_INTERRUPTED", 3, 4],
+    "the same parts count once",
+  );
+  assert.deepEqual(
+    told((loss) => Math.min(loss, 5)),
+    ["JOB_INTERRUPTED", 3, 8],
+    "one part is left that ends its worker",
+  );
+  assert.deepEqual(
+    told((loss) => loss),
+    ["JOB_INTERRUPTED", 3, 13],
+  );
+});
+
 test("delays before a retry are 1, 4 and 16 s and up to a quarter more [80.G5 80.C29]", () => {
   for (let seed = 1; seed <= 50; seed += 1) {
     for (const [attempts, base] of [
@@ -153,6 +190,27 @@ test("a job's own deadline ends it however dutifully its claim is renewed [20.J3
     job = moved(job, { kind: "renew", token: "t1", leaseMs: LEASE_MS }, now);
   job = moved(job, { kind: "tick" }, 60_000);
   assert.deepEqual([job.state, job.error?.code], ["failed", "JOB_DEADLINE"]);
+  assert.match(
+    job.error?.message ?? "",
+    /60 s after .*an engine may have done it already\. Submit it anew with a longer/,
+  );
+});
+
+test("a job whose time is over says what it waited for, that it was the deadline, and whether an engine may have done it [20.J3 20.J9]", () => {
+  const waited = moved(
+    claimed(aJob({ deadlineAt: 60_000 }), "t1", 0),
+    { kind: "postpone", token: "t1", error: { code: "GPU_SATURATED", message: "the GPUs are saturated" }, afterMs: 0 },
+    1_000,
+  );
+  const { error: told } = moved(waited, { kind: "tick" }, 60_000);
+  assert.equal(told?.code, "GPU_SATURATED");
+  assert.match(told.message, /^the GPUs are saturated; its time was over 60 s after .*; no engine had it\. It can be/);
+  const long = moved(
+    aJob({ deadlineAt: 60_000, lastError: { code: "UPSTREAM_ERROR", message: "x".repeat(500) } }),
+    { kind: "tick" },
+    60_000,
+  );
+  assert.match(long.error?.message ?? "", /submitted anew$/, "a long reason leaves room for the rest");
 });
 
 test("the reasons kept are bounded, and the first stays [80.I9]", () => {

@@ -20,7 +20,8 @@ import { retryDelayMs, postponeDelayMs, callbackDelayMs, CALLBACK_TRIES_MAX } fr
  *   J1. Only the holder of the claim's token renews it, hands it back or writes an outcome; everybody else is `stale`.
  *   J2. An ended job never changes but for its callback. There is one outcome, and it is the first.
  *   J3. `attempts` never exceeds `attemptsMax`. A claim costs an attempt; only a claim that is known not to have asked an engine
- *       gives it back. One that goes on with an errand to a tier asks no engine and costs none.
+ *       gives it back, or, ten times, one in which a part was done. One that goes on with an errand to a tier asks no engine and costs
+ *       none.
  *   J4. Every open job ends: by its outcome, by its last attempt, by `cancel`, or at `deadlineAt`.
  *   J5. The same event told twice (its answer was lost) changes nothing the second time.
  */
@@ -42,8 +43,8 @@ export type JobEvent =
   | { readonly kind: "cancel"; readonly by: string }
   /** Its client wants nothing kept of it, before its time is over. */
   | { readonly kind: "forget" }
-  /** Time has passed. */
-  | { readonly kind: "tick" }
+  /** Time has passed. `partsDone`: parts that have ended; absent: none. */
+  | { readonly kind: "tick"; readonly partsDone?: number }
   | { readonly kind: "takeCallback"; readonly token: string; readonly leaseMs: number }
   | { readonly kind: "callbackSent"; readonly token: string }
   | { readonly kind: "callbackFailed"; readonly token: string; readonly why: string; readonly final: boolean };
@@ -58,6 +59,8 @@ export type JobStep =
 
 export const PLAN_STEPS_MAX = 32;
 const MESSAGE_CHARS_MAX = 500;
+/** Of what a longer message tells of an earlier one. */
+const CAUSE_CHARS_MAX = 250;
 
 const SAME: JobStep = { kind: "same" };
 const STALE: JobStep = { kind: "refused", why: "stale" };
@@ -67,7 +70,7 @@ const NOT_CLAIMABLE: JobStep = { kind: "refused", why: "notClaimable" };
 export function stepJob(job: JobRecord, event: JobEvent, now: number, random: Random): JobStep {
   switch (event.kind) {
     case "tick":
-      return tick(job, now, random);
+      return tick(job, event.partsDone ?? 0, now, random);
     case "takeCallback":
     case "callbackSent":
     case "callbackFailed":
@@ -193,17 +196,41 @@ function stepClaimed(job: JobRecord, event: ClaimedEvent, now: number, random: R
   }
 }
 
-function tick(job: JobRecord, now: number, random: Random): JobStep {
+/**
+ * Gateways that end again and again while a job with parts goes on are no fault of the job. One of its parts may be what ends them, though:
+ * this bounds how often.
+ */
+const GIVEN_BACK_MAX = 10;
+
+function tick(job: JobRecord, partsDone: number, now: number, random: Random): JobStep {
   if (job.expiresAt !== null) return job.expiresAt <= now ? { kind: "forgotten" } : SAME;
   if (job.deadlineAt <= now) {
-    const error = job.lastError ?? { code: "JOB_DEADLINE", message: "the job's time was over before it had ended" };
-    return end(job, now, { state: "failed", error, result: null, token: null, why: "its deadline passed" });
+    return end(job, now, {
+      state: "failed",
+      error: deadlineError(job),
+      result: null,
+      token: null,
+      why: "its deadline passed",
+    });
   }
   if (job.claim === null || job.claim.until > now) return SAME;
   if (onErrand(job))
     return requeue(job, {
       readyAt: now,
       plan: noted(job, now, "reclaimed", "the claim was not renewed; a tier may have the job"),
+    });
+  const { times, parts } = job.givenBack ?? { times: 0, parts: 0 };
+  if (partsDone > parts && times < GIVEN_BACK_MAX)
+    return requeue(job, {
+      attempts: Math.max(0, job.attempts - 1),
+      givenBack: { times: times + 1, parts: partsDone },
+      readyAt: now + retryDelayMs(job.attempts, random),
+      plan: noted(
+        job,
+        now,
+        "reclaimed",
+        `the claim of attempt ${job.attempts} was not renewed; parts were done in it, so it does not count`,
+      ),
     });
   if (job.attempts >= job.attemptsMax) {
     const error: JobError = {
@@ -216,6 +243,21 @@ function tick(job: JobRecord, now: number, random: Random): JobStep {
     readyAt: now + retryDelayMs(job.attempts, random),
     plan: noted(job, now, "reclaimed", `the claim of attempt ${job.attempts} was not renewed`),
   });
+}
+
+/** The reason that it waited for comes first: it says what is to be mended before the same is submitted again. */
+function deadlineError({ lastError, deadlineAt, createdAt, attempts }: JobRecord): JobError {
+  const over = `its time was over ${Math.round((deadlineAt - createdAt) / 1_000)} s after it was submitted, and it is not tried again`;
+  const reached = attempts === 0 ? "no engine had it" : "an engine may have done it already";
+  return lastError === null
+    ? {
+        code: "JOB_DEADLINE",
+        message: `${over}; ${reached}. Submit it anew with a longer deadline_s, and with another Idempotency-Key if it had one`,
+      }
+    : {
+        code: lastError.code,
+        message: `${lastError.message.slice(0, CAUSE_CHARS_MAX)}; ${over}; ${reached}. It can be submitted anew`,
+      };
 }
 
 type CallbackEvent = Extract<JobEvent, { kind: "takeCallback" | "callbackSent" | "callbackFailed" }>;
