@@ -15,7 +15,7 @@ import type { BatchedLogger } from "../kernel/log.ts";
 import { findEngines, type FoundEngine } from "./find-engines.ts";
 import { LLAMA_LAUNCHER, setUpLlama } from "./llama-setup.ts";
 import { LocalCluster } from "./local-cluster.ts";
-import type { ProcessPorts } from "./process-ports.ts";
+import { PROGRAM, type ProcessPorts } from "./process-ports.ts";
 import { openLog } from "./role-start.ts";
 import { serveGateway, type Beside } from "./serve-gateway.ts";
 import {
@@ -28,6 +28,7 @@ import {
 import { startStandIn, type StandIn } from "./stand-in.ts";
 import { placeStarterCatalog, type RealModel } from "./starter-catalog.ts";
 import { writeStarterFile, type StarterPrograms } from "./starter-file.ts";
+import { programName } from "./program-name.ts";
 import { renderWelcome } from "./welcome.ts";
 
 const REAL = { name: "smollm2-135m", slots: 2, contextTokens: 4_096 } as const;
@@ -219,6 +220,7 @@ class Up {
     const { flags, fresh } = this.#options;
     const catalog = this.#catalog;
     return renderWelcome({
+      program: programName({ program: PROGRAM, folder: resolve("."), path: this.#options.ports.io.env["PATH"] }),
       gateway: gateway.address,
       control: cluster.address,
       board: cluster.boardLink(),

@@ -2,6 +2,8 @@ import type { Secret } from "../kernel/secret.ts";
 
 /** What `up` tells a person once it can serve. */
 export interface Welcome {
+  /** What to type to call this program. */
+  readonly program: string;
   /** HOST:PORT */
   readonly gateway: string;
   /** HOST:PORT */
@@ -20,22 +22,32 @@ export interface Welcome {
 
 const writtenNow = (fresh: boolean): string => (fresh ? " (written just now)" : "");
 
-export function renderWelcome({ gateway, control, board, engine, model, key, config, catalog }: Welcome): string {
+export function renderWelcome({
+  program,
+  gateway,
+  control,
+  board,
+  engine,
+  model,
+  key,
+  config,
+  catalog,
+}: Welcome): string {
   const body = JSON.stringify({ model, stream: true, messages: [{ role: "user", content: "Say hello." }] });
   const catalogLines =
     catalog === null
       ? ""
       : `  catalog   ${catalog.path}${writtenNow(catalog.fresh)}
-            Edit it: models are started and stopped at once, changed ones by \`bin/yardmaster ctl rollout --outdated\`.
+            Edit it: models are started and stopped at once, changed ones by \`${program} ctl rollout --outdated\`.
 `;
   return `
   gateway   http://${gateway}/v1 (OpenAI-compatible), in this process
-  control   http://${control} (\`bin/yardmaster ctl status\` finds it, and its key), in this process
+  control   http://${control} (\`${program} ctl status\` finds it, and its key), in this process
   board     ${board}
-            (signs one browser in, once, within 15 minutes; \`bin/yardmaster ctl board\` makes another link)
+            (signs one browser in, once, within 15 minutes; \`${program} ctl board\` makes another link)
   engine    ${engine}
   key       ${key.reveal()}
-            (one-time: it ends with this process; \`bin/yardmaster ctl key new --id NAME\` makes a lasting one)
+            (one-time: it ends with this process; \`${program} ctl key new --id NAME\` makes a lasting one)
   config    ${config.path}${writtenNow(config.fresh)}
             To add an engine that you run yourself, edit \`upstreams\` there; a valid change is taken over at once.
 ${catalogLines}  try it

@@ -74,6 +74,7 @@ test("installed into an empty folder with scripts ignored, `up` runs from there:
   const key = /Bearer (\S+?)"/.exec(up.out)?.[1] ?? assert.fail(`no key in: ${up.out}`);
   assert.match(up.out, /one-time/);
   assert.match(up.out, /signs one browser in, once/);
+  assert.match(up.out, /`npx yardmaster ctl status` finds it/, "what is to be typed is there");
   const answer = await fetch(`http://127.0.0.1:${port}/v1/chat/completions`, {
     method: "POST",
     headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
