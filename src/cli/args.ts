@@ -47,15 +47,19 @@ export const ROLE_OPTIONS_HELP = `  --config FILE           configuration (defau
   --help                  this text
 `;
 
+/** A command that knows `--json` and no other formats takes it in the words of those that do, too. */
+const OUTPUT = { output: { type: "string", short: "o" } } as const satisfies ParseArgsOptionsConfig;
+
 /**
  * `parseArgs` with errors that a person can act on. Throws USAGE. Every option but the lists is to be given once: a
  * second one that quietly won would be a trap.
  */
 export function readArgs<const Options extends ParseArgsOptionsConfig>(
   args: readonly string[],
-  options: Options,
+  own: Options,
   positionals: { readonly names: readonly string[]; readonly optional?: boolean },
 ) {
+  const options = "json" in own && !("output" in own) ? { ...own, ...OUTPUT } : own;
   refuseUnknown(args, options);
   let parsed: ReturnType<
     typeof parseArgs<{ args: string[]; options: Options; strict: true; allowPositionals: true; tokens: true }>
@@ -79,7 +83,15 @@ export function readArgs<const Options extends ParseArgsOptionsConfig>(
   if (missing !== undefined && positionals.optional !== true) throw usageError(`${missing} is missing`);
   if (given.length > positionals.names.length)
     throw usageError(`unexpected argument: ${given[positionals.names.length]}`);
+  if (options !== own) readOutput(parsed.values);
   return { values: parsed.values, positionals: given, given: seen as ReadonlySet<string> };
+}
+
+function readOutput(values: Record<string, unknown>): void {
+  const { output } = values;
+  if (output !== undefined && output !== "table" && output !== "json") throw usageError("-o: use table or json");
+  if (output === "json") values["json"] = true;
+  delete values["output"];
 }
 
 function refuseUnknown(args: readonly string[], options: ParseArgsOptionsConfig): void {

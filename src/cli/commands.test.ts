@@ -52,6 +52,22 @@ test("config check exits 0 for a valid file and 2 for another, JSON alone on std
   assert.equal((await run(["config", "check", good, "--listen", "0.0.0.0:1"])).code, 2);
 });
 
+test("config check takes a file without upstreams for what it is: one for a control plane or an agent, and a mistake in any other", async () => {
+  for (const text of ["control: {}\n", "agent: {name: a, control: [ws://127.0.0.1:8300]}\n"]) {
+    const path = await aFile(text);
+    const told = await run(["config", "check", path]);
+    assert.equal(told.code, 0, told.err);
+    assert.match(told.out, /valid for a control plane and an agent; for a gateway `upstreams` is missing/);
+    assert.equal(JSON.parse((await run(["config", "check", path, "-o", "json"])).out).gateway, false);
+  }
+  for (const text of ["auth: {mode: keys}\n", "control: {}\ngateway: {control: [ws://127.0.0.1:8300]}\n"]) {
+    const told = await run(["config", "check", await aFile(text)]);
+    assert.equal(told.code, 2, text);
+    assert.match(told.err, /upstreams: is missing/);
+  }
+  assert.equal((await run(["config", "check", await aFile("control: {listn: x}\n")])).code, 2);
+});
+
 test("config print shows every value in force and masks passwords [80.C45]", async () => {
   const path = await aFile(VALID);
   const printed = await run(["config", "print", path, "--data-dir", "elsewhere"], { ENGINE_KEY: "CANARY-engine" });

@@ -2,6 +2,7 @@ import { formatProblems } from "../config/config-problem.ts";
 import { loadConfigFile } from "../config/load-config.ts";
 import type { LoadedConfig } from "../config/load-config.ts";
 import { configJsonSchema, effectiveFile, printConfig } from "../config/print-config.ts";
+import type { ConfigFile } from "../contract/config-schema.ts";
 import { parseListen } from "../contract/listen-address.ts";
 import { readArgs, usageError } from "./args.ts";
 import { EXIT } from "./cli-io.ts";
@@ -17,25 +18,36 @@ const FILE_OPTIONS = {
 const FILE_OPTIONS_HELP = `  --config FILE       another way to name the file (default ./yardmaster.yaml)
   --listen HOST:PORT  as it would be given to a role
   --data-dir DIR      as it would be given to a role
-  --json              JSON on standard output, and nothing else there
+  --json, -o json     JSON on standard output, and nothing else there
   --help              this text
 `;
 
 async function load(
   args: readonly string[],
   io: CliIo,
-): Promise<{ readonly path: string; readonly json: boolean; readonly loaded: LoadedConfig }> {
+): Promise<{
+  readonly path: string;
+  readonly json: boolean;
+  readonly loaded: LoadedConfig;
+  /** The file is no gateway's, as far as it tells. */
+  readonly withoutGateway: boolean;
+}> {
   const { values, positionals, given } = readArgs(args, FILE_OPTIONS, { names: ["FILE"], optional: true });
   if (positionals[0] !== undefined && given.has("config")) throw usageError("the file is named twice");
   if (values.listen !== undefined && parseListen(values.listen) === undefined)
     throw usageError("--listen: use HOST:PORT");
   const path = positionals[0] ?? values.config;
-  return {
-    path,
-    json: values.json,
-    loaded: await loadConfigFile(path, io.env, { listen: values.listen, dataDir: values["data-dir"] }),
-  };
+  const { listen, "data-dir": dataDir, json } = values;
+  const loaded = await loadConfigFile(path, io.env, { listen, dataDir });
+  if (loaded.kind === "valid") return { path, json, loaded, withoutGateway: false };
+  const other = await loadConfigFile(path, io.env, { controlListen: listen, dataDir, gateway: false });
+  const withoutGateway = other.kind === "valid" && isNoGateways(other.file);
+  return { path, json, loaded: withoutGateway ? other : loaded, withoutGateway };
 }
+
+/** It has a part for a control plane or an agent, and none for a gateway. */
+const isNoGateways = ({ control, agent, gateway }: ConfigFile): boolean =>
+  gateway === undefined && (control !== undefined || agent !== undefined);
 
 function reportInvalid(loaded: LoadedConfig & { readonly kind: "invalid" }, json: boolean, io: CliIo): number {
   if (json) io.out(`${JSON.stringify({ valid: false, problems: loaded.problems, warnings: [] })}\n`);
@@ -52,20 +64,24 @@ const check: Command = {
   summary: "check a configuration file",
   help: `usage: yardmaster config check [FILE] [options]
 
-Reads the file as a role would, and reports every mistake with its place. Starts nothing.
+Reads the file as a role would, and reports every mistake with its place. Starts nothing. A file with \`control\` or \`agent\`, and neither
+\`gateway\` nor \`upstreams\`, is checked for those roles: a gateway would not start with it.
 
 ${FILE_OPTIONS_HELP}
 exit codes: 0 valid (warnings are on standard error), 2 not valid
 `,
   async run(args, io) {
-    const { path, json, loaded } = await load(args, io);
+    const { path, json, loaded, withoutGateway } = await load(args, io);
     if (loaded.kind === "invalid") return reportInvalid(loaded, json, io);
     reportWarnings(loaded.warnings, io);
     const { upstreams, auth } = loaded.config;
+    const served = withoutGateway
+      ? "valid for a control plane and an agent; for a gateway `upstreams` is missing"
+      : `valid; upstreams: ${upstreams.length}`;
     io.out(
       json
-        ? `${JSON.stringify({ valid: true, problems: [], warnings: loaded.warnings })}\n`
-        : `${path}: valid; upstreams: ${upstreams.length}, keys: ${auth.keys.length}\n`,
+        ? `${JSON.stringify({ valid: true, gateway: !withoutGateway, problems: [], warnings: loaded.warnings })}\n`
+        : `${path}: ${served}, keys: ${auth.keys.length}\n`,
     );
     return EXIT.done;
   },

@@ -21,8 +21,13 @@ test("`ctl jobs list` shows each job in a line and where the next page begins [2
   assert.equal(lines.length, 4);
   assert.match(lines[1] ?? "", /^job_00000000_a +queued +batch +m +k .* 0\/1 +0\/3 +ENGINE_ERROR$/);
   assert.equal(lines[3], "more: --cursor 7");
-  const asJson = await runCtl(["ctl", "jobs", "list", "--json"], 200, page);
-  assert.equal((JSON.parse(asJson.out) as { jobs: unknown[] }).jobs.length, 2);
+  for (const asked of [["--json"], ["-o", "json"], ["--output=json"]]) {
+    const asJson = await runCtl(["ctl", "jobs", "list", ...asked], 200, page);
+    assert.equal((JSON.parse(asJson.out) as { jobs: unknown[] }).jobs.length, 2, asked.join(" "));
+  }
+  assert.equal((await runCtl(["ctl", "jobs", "list", "-o", "table"], 200, page)).out, ran.out);
+  const other = await runCtl(["ctl", "jobs", "list", "-o", "yaml"], 200, page);
+  assert.deepEqual([other.code, other.asked], [2, []]);
 });
 
 test("`ctl jobs show` tells what was decided, with nothing that moves a terminal's cursor [20.J2 80.D36]", async () => {

@@ -71,23 +71,30 @@ export function checkYaml<Schema extends z.ZodType>(
     problems.push(problem);
   };
   const findings = rules.findingsOf(tree.value);
-  for (const finding of findings) if (finding.severity === "mistake") add(findingToProblem(source, finding, tree));
   const checked = rules.schema.safeParse(tree.value);
-  for (const issue of checked.error?.issues ?? []) {
-    const fromEnv = tree.fromEnv.has(
-      formatPath(issue.path.map((step) => (typeof step === "number" ? step : String(step)))),
-    );
+  const addIssue = (issue: z.core.$ZodIssue): void => {
+    const fromEnv = tree.fromEnv.has(formatPath(pathOf(issue)));
     for (const described of describeIssue(issue, rules.schema, tree.value, fromEnv)) {
       const at = tree.locate(described.path, described.at === "key" ? "key" : undefined);
       add(toProblem(source, described.path, at, described.found, described.message, described.hint));
     }
-  }
+  };
+  const issues = Object.groupBy(checked.error?.issues ?? [], (issue) =>
+    issue.code === "invalid_type" && valueAt(tree.value, pathOf(issue)) !== undefined ? "first" : "last",
+  );
+  // A text where a list is wanted is no empty list: what the value as a whole is decides what can be said of it.
+  issues.first?.forEach(addIssue);
+  for (const finding of findings) if (finding.severity === "mistake") add(findingToProblem(source, finding, tree));
+  issues.last?.forEach(addIssue);
   if (problems.length > 0 || !checked.success) return { kind: "invalid", problems: inOrder(problems) };
   const warnings = findings
     .filter((finding) => finding.severity === "warning")
     .map((finding) => findingToWarning(source, finding, tree));
   return { kind: "valid", data: checked.data, warnings, digest: hash("sha256", text, "hex") };
 }
+
+const pathOf = (issue: z.core.$ZodIssue): FieldPath =>
+  issue.path.map((step) => (typeof step === "number" ? step : String(step)));
 
 export function refuseFile(file: string, message: string): InvalidYaml {
   return { kind: "invalid", problems: [toProblem(file, [], TOP, "", message, undefined)] };

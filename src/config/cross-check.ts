@@ -62,7 +62,7 @@ function checkUpstreamsPresent(raw: unknown, overrides: ConfigOverrides): Findin
       mistake(
         ["upstreams"],
         "is missing: a gateway without upstreams serves nothing",
-        "write `upstreams: []` if that is meant",
+        "write `upstreams: []` if that is meant; a file for a control plane or an agent alone has `control` or `agent`, and needs none",
       ),
     ];
   const catalog = overrides.standIn === undefined && valueAt(raw, ["control", "catalog"]) !== undefined;
