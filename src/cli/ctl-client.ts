@@ -240,6 +240,9 @@ function describeFailure(err: unknown): string {
   return cause instanceof Error ? cause.message : err.message;
 }
 
+/** What the other role says to a question that is not for it, and what something else does. */
+const ANOTHER_PLACE: ReadonlySet<string> = new Set(["ROUTE_UNKNOWN", "METHOD_NOT_ALLOWED", "BAD_JSON", "UNKNOWN"]);
+
 /** Says on stderr why a command did not get through, and returns its exit code. */
 export function reportFailure(
   answer: Exclude<CtlAnswer, { kind: "done" }>,
@@ -251,6 +254,10 @@ export function reportFailure(
     return EXIT.unreachable;
   }
   io.err(`yardmaster: refused (${answer.status} ${escapeControls(answer.code)}): ${escapeControls(answer.message)}\n`);
+  if (ANOTHER_PLACE.has(answer.code))
+    io.err(
+      `This command asks a ${asked}, which is usually at port ${new URL(USUAL_URLS[asked === "gateway" ? "gateway" : "control"]).port}: is what --url or YARDMASTER_URL names one?\n`,
+    );
   if (answer.code === "UNAUTHORIZED") {
     io.err(
       "The key comes from --key-file, else YARDMASTER_KEY, else operator.key in --data-dir, which an `up` writes for as long as it runs.\n" +

@@ -48,3 +48,13 @@ test("`ctl jobs cancel` ends a job, and a refusal is an exit code of its own [20
   assert.equal((await runCtl(["ctl", "jobs", "cancel", "../x"], 200, JOB)).code, 2);
   assert.equal((await runCtl(["ctl", "jobs", "show", "x"], 200, { nonsense: true })).code, 1);
 });
+
+test("a command that something else answers than what it asks says whom it asks and where that usually is [20.J1]", async () => {
+  const refusal = { error: { code: "ROUTE_UNKNOWN", message: "there is no such route" } };
+  const gateway = await runCtl(["ctl", "jobs", "list"], 404, refusal);
+  assert.match(gateway.err, /404 ROUTE_UNKNOWN.*\nThis command asks a gateway, which is usually at port 8200: /);
+  const control = await runCtl(["ctl", "nodes"], 405, { error: { code: "METHOD_NOT_ALLOWED", message: "POST" } });
+  assert.match(control.err, /asks a control plane, which is usually at port 8300: /);
+  const meant = await runCtl(["ctl", "jobs", "show", "x"], 404, { error: { code: "JOB_UNKNOWN", message: "no" } });
+  assert.doesNotMatch(meant.err, /This command asks/);
+});

@@ -23,12 +23,13 @@ const BAR_CHARS = 20;
 /** Of models that nobody asks for; `-o wide` and `-o json` have all. */
 const IDLE_SHOWN_MAX = 10;
 
-/** `#` used, `!` sick, `?` not known, `.` free. Whatever is there shows, however little of all it is. */
-export function usageBar({ cards, used, sick, unknown }: StatusView["gpus"][number]): string {
+/** `#` used, `=` kept for a replacement, `!` sick, `?` not known, `.` free. Whatever is there shows, however little of all it is. */
+export function usageBar({ cards, used, kept, sick, unknown }: StatusView["gpus"][number]): string {
   const chars = (count: number): number =>
     count === 0 || cards === 0 ? 0 : Math.max(1, Math.floor((count / cards) * BAR_CHARS));
   const parts = [
     ["#", used],
+    ["=", kept],
     ["!", sick],
     ["?", unknown],
   ] as const;
@@ -66,7 +67,7 @@ function formatStatus(body: StatusView, shape: TableShape): string {
   const cards = body.gpus.map((row) => [
     row.class,
     usageBar(row),
-    ...[row.used, row.free, row.sick, row.unknown].map(String),
+    ...[row.used, row.kept, row.free, row.sick, row.unknown].map(String),
   ]);
   const fabrics = body.fabrics.map(({ fabric, nodes, free, unknown }) => [
     orDash(fabric),
@@ -76,7 +77,7 @@ function formatStatus(body: StatusView, shape: TableShape): string {
   const hidden = body.not_asked.length - idle.length;
   return [
     ...factLines(body).map((line) => `${escapeControls(line)}\n`),
-    table(["GPU", "IN USE", "USED", "FREE", "SICK", "UNKNOWN"], cards),
+    table(["GPU", "IN USE", "USED", "KEPT", "FREE", "SICK", "UNKNOWN"], cards),
     table(["FABRIC", "GPU NODES", "FREE WHOLE", "UNKNOWN"], fabrics),
     table(
       ["WAITING MODEL", "WHY"],

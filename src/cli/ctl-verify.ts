@@ -90,7 +90,9 @@ async function planSteps(
       const outcome = await checkHealth(gateway);
       reached = true;
       found = await findModel(gateway, values.model, tokens);
-      return outcome;
+      return found === undefined && values.model !== undefined
+        ? failed(`${outcomeText(outcome)}; no upstream of kind openai has the model ${values.model}`)
+        : outcome;
     },
   };
   const after = (name: string, run: (found: Findings) => Promise<StepOutcome>): Step => ({
@@ -138,9 +140,10 @@ async function runSteps(
   return outcomes;
 }
 
+const outcomeText = (outcome: StepOutcome): string => (outcome.kind === "notRun" ? outcome.why : outcome.figure);
 const WORDS = { passed: "pass   ", failed: "FAIL   ", notRun: "NOT RUN" } as const;
 const lineOf = (name: string, outcome: StepOutcome): string =>
-  `${WORDS[outcome.kind]}  ${name.padEnd(14)} ${escapeControls(outcome.kind === "notRun" ? outcome.why : outcome.figure)}`;
+  `${WORDS[outcome.kind]}  ${name.padEnd(14)} ${escapeControls(outcomeText(outcome))}`;
 
 /** `fetch` wraps the cause that a person needs. */
 function describe(error: unknown): string {

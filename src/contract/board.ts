@@ -238,6 +238,7 @@ export interface ClusterState {
     readonly class: string;
     readonly cards: number;
     readonly used: number;
+    readonly kept: number;
     readonly free: number;
     readonly sick: number;
     readonly unknown: number;

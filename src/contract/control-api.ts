@@ -54,6 +54,8 @@ export const capacityView = z.object({
   cards: z.number(),
   /** A sick card is neither used nor free. */
   used: z.number(),
+  /** Held by no replica, and of which a model keeps room for the replacement of one that was stopped. */
+  kept: z.number(),
   free: z.number(),
   sick: z.number(),
   /** Cards of nodes that can't be reached, or have not been seen. */

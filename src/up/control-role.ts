@@ -7,10 +7,9 @@ import { watchConfig } from "../config/watch-config.ts";
 import { type ControlSettings, resolveControl } from "../contract/resolve-control.ts";
 import { ControlPlane } from "../control/control-plane.ts";
 import { untilAborted } from "../kernel/deadline.ts";
-import { messageOf } from "../kernel/errors.ts";
 import type { Logger } from "../kernel/log.ts";
 import type { ProcessPorts } from "./process-ports.ts";
-import { loadWithoutGateway, openLog, tellWarnings } from "./role-start.ts";
+import { loadWithoutGateway, openLog, tellWarnings, whyNotStarted } from "./role-start.ts";
 import { makeSessionKey, removeOperatorKey, type SessionKey, writeOperatorKey } from "./session-keys.ts";
 
 const HELP = `usage: yardmaster control [options]
@@ -61,7 +60,7 @@ async function runControl(flags: RoleFlags, ports: ProcessPorts): Promise<number
       metricsPublic: loaded.file.metrics.public,
     });
   } catch (error) {
-    log.error("control.start_failed", { message: messageOf(error) });
+    log.error("control.start_failed", { message: whyNotStarted(error) });
     log.flush();
     return EXIT.failed;
   }

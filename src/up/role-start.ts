@@ -3,6 +3,7 @@ import type { RoleFlags } from "../cli/args.ts";
 import type { CliIo } from "../cli/cli-io.ts";
 import { loadConfigFile, parseConfigText, type LoadedConfig } from "../config/load-config.ts";
 import type { ConfigOverrides } from "../contract/resolve-config.ts";
+import { hasSystemCode, messageOf } from "../kernel/errors.ts";
 import { BatchedLogger, type Logger } from "../kernel/log.ts";
 
 /** The configuration of a role that serves no upstreams: one that is told all it needs by flags has no file. */
@@ -23,4 +24,12 @@ export const openLog = ({ logLevel, logFormat }: RoleFlags, io: CliIo): BatchedL
 
 export function tellWarnings(log: Logger, warnings: readonly string[]): void {
   for (const warning of warnings) log.warn("config.warning", { message: warning });
+}
+
+/** Why a role did not start, with the way out where there is a usual one. */
+export function whyNotStarted(error: unknown): string {
+  const way = hasSystemCode(error, "EADDRINUSE")
+    ? ": another program has the address; stop it, or choose another one with --listen (the control plane's in `up` with --control-listen)"
+    : "";
+  return `${messageOf(error)}${way}`;
 }

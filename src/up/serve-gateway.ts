@@ -7,12 +7,11 @@ import { watchConfig } from "../config/watch-config.ts";
 import type { GatewayConfig } from "../contract/gateway-config.ts";
 import { Gateway } from "../gateway/gateway.ts";
 import { untilAborted } from "../kernel/deadline.ts";
-import { messageOf } from "../kernel/errors.ts";
 import type { BatchedLogger } from "../kernel/log.ts";
 import { systemRandom } from "../kernel/random.ts";
 import { holdFolder } from "./hold-folder.ts";
 import type { ProcessPorts } from "./process-ports.ts";
-import { openLog, tellWarnings } from "./role-start.ts";
+import { openLog, tellWarnings, whyNotStarted } from "./role-start.ts";
 
 type Valid = Extract<LoadedConfig, { kind: "valid" }>;
 
@@ -66,7 +65,7 @@ export async function serveGateway(options: ServeOptions, ports: ProcessPorts): 
     const common = { clock: io.clock, random: systemRandom, log, version: ports.version };
     gateway = await Gateway.start({ ...common, config: current, sessionKeys, onStoredKeys });
   } catch (error) {
-    log.error("gateway.start_failed", { message: messageOf(error) });
+    log.error("gateway.start_failed", { message: whyNotStarted(error) });
     await beside?.stop();
     hold.release();
     log.flush();

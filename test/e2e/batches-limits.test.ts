@@ -212,3 +212,15 @@ test("who uses neither files nor batches has no file and no thread of theirs, an
     assert.equal(await gateway.metric("yardmaster_batches_open"), undefined);
   });
 });
+
+test("a batch that asks for what there is not is refused with the member's name [20.J7]", async () => {
+  await withGateway(async (client) => {
+    const ask = { input_file_id: "file-x", endpoint: ENDPOINT, completion_window: "24h" } as const;
+    const more = { ...ask, priority: 1 };
+    await assert.rejects(client.batches.create(more), /^Error: 400 Unrecognized key: "priority"$/);
+    await assert.rejects(
+      client.batches.create({ ...ask, completion_window: "1x" as "24h" }),
+      /400 completion_window: /,
+    );
+  });
+});

@@ -108,6 +108,18 @@ test("health fails where no upstream can take work, and what needs one is not ru
   );
 });
 
+test("a model that is named and that the gateway has not is a failure, and no reason to run nothing and be content [20.V1]", async () => {
+  await withGateway(
+    (engine) => ({ upstreams: [upstream(engine)] }),
+    async (_gateway, _engine, run) => {
+      const verified = await run("--model", "qwen");
+      assert.equal(verified.code, 1, verified.out);
+      assert.match(verified.step("health"), /^failed: version .*; no upstream of kind openai has the model qwen$/);
+      assert.match(verified.step("a call"), /^notRun: /);
+    },
+  );
+});
+
 test("a gateway that is not there fails health, and nothing else is run [20.V1]", async () => {
   const verified = await verify(`http://127.0.0.1:${await freePort()}`, "k", []);
   assert.equal(verified.code, 1);

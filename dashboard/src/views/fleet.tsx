@@ -56,10 +56,11 @@ const NoNodes = ({ search }: { readonly search: string }): JSX.Element =>
 function Capacity({ cluster }: { readonly cluster: ClusterState }): JSX.Element {
   return (
     <ul class="capacity" aria-label="Cards in use by class">
-      {cluster.capacity.map(({ class: name, cards, used, free, sick, unknown }) => (
+      {cluster.capacity.map(({ class: name, cards, used, kept, free, sick, unknown }) => (
         <li key={name}>
           <Text text={name} max={24} /> <b>{formatCount(used)}</b> of {formatCount(cards)}
           <span class="wide-only"> used, {formatCount(free)} free</span>
+          {kept > 0 && <span>, {formatCount(kept)} kept for a replacement</span>}
           {sick > 0 && <span class="ink-bad">, {formatCount(sick)} sick</span>}
           {unknown > 0 && <span class="wide-only">, {formatCount(unknown)} unknown</span>}
         </li>

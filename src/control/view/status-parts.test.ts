@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { NodeReport } from "../../contract/fleet.ts";
+import type { KeptRoom, NodeReport } from "../../contract/fleet.ts";
+import { newModelDoc } from "../../decide/reconcile/model-failures.ts";
 import { asEpoch, parseIsoTime } from "../../kernel/clock.ts";
 import { aCatalog, aGpu, aModel, aNodeDoc, aNodeReport, aReplicaDoc, GIB } from "../../testing/fleet-builders.ts";
 import type { ClusterSnapshot, GatewaySeen, SeenNode } from "./cluster-view.ts";
@@ -43,6 +44,32 @@ test("a whole node is free when it is heard, open and well with nothing on it; w
     { fabric: "nv1", nodes: 7, free: 1, unknown: 2 },
     { fabric: null, nodes: 1, free: 1, unknown: 0 },
   ]);
+});
+
+test("a card that a model keeps for the replacement of a stopped replica is neither free nor in use, and its node is not free whole [40.V1]", () => {
+  const keeps = (of: string, heir: string | null, nodeId: string, uuid: string): KeptRoom => ({
+    of,
+    heir,
+    nodes: [{ nodeId, cards: { [uuid]: GIB }, cores: 0, memoryMib: 0 }],
+  });
+  const m = aModel("m");
+  const rooms = [keeps("r0", null, "a", "a/0"), keeps("r1", "r2", "b", "b/0")];
+  const parts = statusParts(
+    cluster({
+      nodes: [node("a"), node("b"), node("c")],
+      models: [{ ...newModelDoc("m", m), keepsRoom: rooms }],
+      replicas: [aReplicaDoc("r2", m, "b")],
+    }),
+  );
+  assert.deepEqual(
+    parts.gpus.map(({ cards, used, kept, free }) => [cards, used, kept, free]),
+    [[6, 1, 1, 4]],
+    "the card of a replacement that holds it is in use",
+  );
+  assert.deepEqual(
+    parts.fabrics.map(({ nodes, free }) => [nodes, free]),
+    [[3, 1]],
+  );
 });
 
 test("what nobody asks for is told with its time, of a model with several replicas by the last request to any; what is not known is no idleness [40.V1 40.P6]", () => {

@@ -1,4 +1,5 @@
 import type { StatusView } from "../../contract/control-api.ts";
+import type { KeptOnNode } from "../../contract/fleet.ts";
 import { type EpochMs, asEpoch, isoTime } from "../../kernel/clock.ts";
 import type { ClusterSnapshot, GatewaySeen, SeenNode } from "./cluster-view.ts";
 import { countBy, current, holds, modelViews } from "./views.ts";
@@ -23,26 +24,41 @@ export function statusParts(
 }
 
 /** Cards of a node that is not heard are counted by what it last said of them, and as unknown. */
-export function capacity({ nodes, replicas }: ClusterSnapshot): StatusView["gpus"] {
+export function capacity({ nodes, replicas, models }: ClusterSnapshot): StatusView["gpus"] {
   const taken = new Set(replicas.filter(holds).flatMap(({ shards }) => shards.flatMap(({ gpuUuids }) => gpuUuids)));
+  const kept = new Set(keptNodes(models).flatMap(({ cards }) => Object.keys(cards)));
   const byClass = new Map<string, StatusView["gpus"][number]>();
   for (const node of nodes) {
     for (const gpu of node.report?.gpus ?? []) {
-      const row = byClass.get(gpu.class) ?? { class: gpu.class, cards: 0, used: 0, free: 0, sick: 0, unknown: 0 };
+      const row = byClass.get(gpu.class) ?? {
+        class: gpu.class,
+        cards: 0,
+        used: 0,
+        kept: 0,
+        free: 0,
+        sick: 0,
+        unknown: 0,
+      };
       byClass.set(gpu.class, row);
       row.cards += 1;
       if (node.state !== "ready") row.unknown += 1;
       else if (gpu.health === "sick") row.sick += 1;
       else if (taken.has(gpu.uuid)) row.used += 1;
+      else if (kept.has(gpu.uuid)) row.kept += 1;
       else row.free += 1;
     }
   }
   return [...byClass.values()].toSorted((a, b) => (a.class < b.class ? -1 : 1));
 }
 
+/** What models keep for replicas that are to come in the place of stopped ones. */
+const keptNodes = (models: ClusterSnapshot["models"]): readonly KeptOnNode[] =>
+  models.flatMap(({ keepsRoom = [] }) => keepsRoom.flatMap(({ nodes }) => nodes));
+
 /** Whole nodes are what replicas over several nodes need: one card that is taken makes a node of no use to them. */
-function fabrics({ nodes, replicas }: ClusterSnapshot): StatusView["fabrics"] {
-  const taken = new Set(replicas.filter(holds).flatMap(({ shards }) => shards.map(({ nodeId }) => nodeId)));
+function fabrics({ nodes, replicas, models }: ClusterSnapshot): StatusView["fabrics"] {
+  const held = replicas.filter(holds).flatMap(({ shards }) => shards);
+  const taken = new Set([...held, ...keptNodes(models)].map(({ nodeId }) => nodeId));
   const rows = new Map<string | null, StatusView["fabrics"][number]>();
   for (const node of nodes) {
     const cards = (node.report ?? node.doc.lastReport)?.gpus ?? [];

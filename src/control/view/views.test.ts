@@ -145,8 +145,8 @@ test("a sick card is neither used nor free, and cards of a silent node are unkno
     [],
   );
   assert.deepEqual(gpus, [
-    { class: "a40", cards: 1, used: 0, free: 1, sick: 0, unknown: 0 },
-    { class: "h200", cards: 4, used: 1, free: 1, sick: 1, unknown: 1 },
+    { class: "a40", cards: 1, used: 0, kept: 0, free: 1, sick: 0, unknown: 0 },
+    { class: "h200", cards: 4, used: 1, kept: 0, free: 1, sick: 1, unknown: 1 },
   ]);
   assert.deepEqual(
     [states, replicas],

@@ -45,7 +45,7 @@ function readAsk(body: unknown, settings: BatchSettings): BatchAsk {
   if (!parsed.success) {
     const issues = parsed.error.issues
       .slice(0, 20)
-      .map(({ path, message }) => `${path.map(String).join(".")}: ${message}`);
+      .map(({ path, message }) => (path.length === 0 ? message : `${path.map(String).join(".")}: ${message}`));
     throw new YardmasterError("BAD_REQUEST", issues.join("; "));
   }
   if (windowMs(parsed.data.completion_window) > settings.windowMsMax)

@@ -241,9 +241,9 @@ export class SyntheticBoard {
       catalog: { revision: 118, models, held: null, refused: null },
       restored: false,
       capacity: [
-        { class: "h200", cards: 32, used: 21, free: 8, sick: 0, unknown: 8 },
-        { class: "b200", cards: 28, used: 16, free: 11, sick: 1, unknown: 0 },
-        { class: "a40", cards: 28, used: 14, free: 14, sick: 0, unknown: 0 },
+        { class: "h200", cards: 32, used: 21, kept: 0, free: 8, sick: 0, unknown: 8 },
+        { class: "b200", cards: 28, used: 16, kept: 0, free: 11, sick: 1, unknown: 0 },
+        { class: "a40", cards: 28, used: 14, kept: 0, free: 14, sick: 0, unknown: 0 },
       ],
       spend: SPEND,
       gatewaysTell: true,
