@@ -1,16 +1,18 @@
 import { z } from "zod";
 import {
   CONTROL_ROUTES,
+  eventView,
   type ReplicaAnswer,
   replicaView,
   restartView,
   rolloutView,
   scaledView,
 } from "../contract/control-api.ts";
+import { hasReplaced } from "../contract/fleet.ts";
 import { escapeControls } from "../kernel/log.ts";
 import { usageError } from "./args.ts";
 import { type Command, EXIT } from "./cli-io.ts";
-import { reportFailure, reportShape } from "./ctl-client.ts";
+import { type CtlClient, reportFailure, reportShape } from "./ctl-client.ts";
 import { patientClient } from "./ctl-patient.ts";
 import { type ControlCall, controlCommand, inPath, showAnswer } from "./ctl-control.ts";
 
@@ -143,9 +145,11 @@ interface Progress {
 }
 
 const ENDED = /^(replaced|failed|refused)/;
+const EVENTS_LOOKED_AT = 1_000;
+const eventsView = z.object({ events: z.array(eventView) });
 
 /** Shows each change until all of it has ended, through a restart of the control plane too. Returns the exit code. */
-async function follow({ client, io, json }: Call, ids: readonly string[]): Promise<number> {
+export async function follow({ client, io, json }: Call, ids: readonly string[]): Promise<number> {
   const reader = patientClient(client, io, true);
   const all = ids.map((replica): Progress => ({ replica, state: "queued", by: null }));
   for (;;) {
@@ -155,7 +159,10 @@ async function follow({ client, io, json }: Call, ids: readonly string[]): Promi
     if (!seen.success) return reportShape(io, "control plane");
     for (const progress of all) {
       const before = progress.state;
-      if (!ENDED.test(before)) look(progress, seen.data.replicas);
+      if (!ENDED.test(before)) {
+        look(progress, seen.data.replicas);
+        if (isMissed(progress, seen.data.replicas)) await lookBack(reader, progress);
+      }
       if (progress.state === before) continue;
       const { replica, state, by } = progress;
       io.out(json ? `${JSON.stringify({ replica, state, by })}\n` : `${escapeControls(`${replica}: ${state}`)}\n`);
@@ -181,6 +188,18 @@ function look(progress: Progress, replicas: readonly ReplicaAnswer[]): void {
   else if (old === undefined || by?.state === "failed")
     progress.state = `failed${by === undefined ? "" : `: ${by.why ?? by.id}`}`;
   else progress.state = "failed: its restart is no longer asked for";
+}
+
+/** Neither it nor a replacement is there: what became of it was over before anybody looked. */
+const isMissed = ({ replica, by }: Progress, replicas: readonly ReplicaAnswer[]): boolean =>
+  !replicas.some(({ id, replaces }) => id === replica || id === by || replaces === replica);
+
+/** The events still tell of it. */
+async function lookBack(reader: Pick<CtlClient, "request">, progress: Progress): Promise<void> {
+  const answer = await reader.request("GET", `${CONTROL_ROUTES.events}?kind=restartDone&limit=${EVENTS_LOOKED_AT}`);
+  const told = answer.kind === "done" ? eventsView.safeParse(answer.body).data : undefined;
+  const by = told?.events.find(({ why }) => why === hasReplaced(progress.replica))?.replicaId ?? null;
+  if (by !== null) Object.assign(progress, { by, state: `replaced by ${by}` });
 }
 
 export const ctlRestartCommands: readonly Command[] = [restart, rollout, scale];

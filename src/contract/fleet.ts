@@ -387,3 +387,6 @@ export interface FleetEvent {
   readonly nodeId: string | null;
   readonly why: string;
 }
+
+/** What the event `restartDone` of a replacement says; whoever did not look meanwhile finds by it what became of the replica. */
+export const hasReplaced = (replicaId: string): string => `it has replaced ${replicaId}`;

@@ -1,5 +1,11 @@
 import type { Model } from "../../contract/catalog.ts";
-import type { ReplicaDoc, ReplicaRestart, RestartPace, RolloutMark } from "../../contract/fleet.ts";
+import {
+  hasReplaced,
+  type ReplicaDoc,
+  type ReplicaRestart,
+  type RestartPace,
+  type RolloutMark,
+} from "../../contract/fleet.ts";
 import { hashesOf } from "./model-failures.ts";
 import { isGone } from "./observe.ts";
 import { aboutReplica, type PassDraft } from "./pass-draft.ts";
@@ -84,7 +90,7 @@ function followReplacement(draft: PassDraft, doc: ReplicaDoc, replacements: Map<
   if (doc.state !== "ready" || !isHeard(draft, doc)) return;
   if (old === undefined || isGone(old)) {
     draft.writeReplica({ ...doc, replaces: null });
-    draft.event("restartDone", aboutReplica(doc), `it has replaced ${id}`);
+    draft.event("restartDone", aboutReplica(doc), hasReplaced(id));
   } else if (old.desired === "run" && draft.mayStop) stopReplica(draft, old, `replaced by ${doc.id}`);
 }
 
