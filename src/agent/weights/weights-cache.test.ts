@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdir, readFile, readdir, rename, stat, truncate, utimes, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rename, stat, truncate, utimes, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { test } from "node:test";
 import { weightsName } from "../../contract/resolve-catalog.ts";
@@ -292,9 +292,8 @@ test("an agent that ends between a record and its rename finishes it, and forget
   const source = `${server.origin}/a.gguf`;
   const path = pathOf(await world.fetched(source));
   const name = weightsName(source);
-  const records = join(world.folder, "../state");
-  const [file = ""] = await readdir(records);
-  const { nonce } = JSON.parse(await readFile(join(records, file), "utf8")) as { nonce: string };
+  const record = join(world.folder, "../state", `${name}.json`);
+  const { nonce } = JSON.parse(await readFile(record, "utf8")) as { nonce: string };
   await rename(join(world.folder, name), join(world.folder, `${name}.${nonce}.part`));
   await world.reopen();
   assert.equal(pathOf(await world.fetched(source)), path);

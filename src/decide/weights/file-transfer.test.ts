@@ -33,6 +33,7 @@ const heads: readonly {
   readonly status: number;
   readonly headers?: Record<string, string>;
   readonly expect: Partial<HeadVerdict>;
+  readonly why?: RegExp;
 }[] = [
   {
     name: "a whole file",
@@ -55,6 +56,28 @@ const heads: readonly {
     status: 200,
     expect: { kind: "take", total: null },
   },
+  ...[
+    { what: "a web page", type: "text/html; charset=utf-8", length: "10", why: /a web page/ },
+    { what: "a page of another kind", type: "Application/XHTML+xml", length: "10", why: /a web page/ },
+    { what: "an empty file", type: "application/octet-stream", length: "0", why: /is empty/ },
+  ].map(({ what, type, length, why }) => ({
+    name: `${what} of which nothing else is known`,
+    from: transfer(),
+    status: 200,
+    headers: { "content-length": length, "content-type": type },
+    expect: { kind: "refused" as const },
+    why,
+  })),
+  ...[
+    { bytes: 0, sha256: null },
+    { bytes: null, sha256: SHA },
+  ].map((want) => ({
+    name: `an empty page whose ${want.bytes === null ? "digest" : "length"} is known`,
+    from: transfer({ want }),
+    status: 200,
+    headers: { "content-length": "0", "content-type": "text/html" },
+    expect: { kind: "take" as const, total: 0 },
+  })),
   {
     name: "a file of another length than was listed",
     from: transfer({ want: { bytes: 9, sha256: null } }),
@@ -173,10 +196,11 @@ const heads: readonly {
   { name: "a locked door", from: transfer(), status: 403, expect: { kind: "refused" } },
   { name: "nothing there", from: transfer(), status: 404, expect: { kind: "refused" } },
 ];
-for (const { name, from, status, headers = {}, expect } of heads) {
+for (const { name, from, status, headers = {}, expect, why = /^/ } of heads) {
   test(`a download meets ${name}: ${expect.kind} [40.W1]`, () => {
     const verdict = judgeHead(from, { status, headers });
     assert.deepEqual({ ...verdict, ...expect }, verdict);
+    assert.match("why" in verdict ? verdict.why : "", why);
   });
 }
 

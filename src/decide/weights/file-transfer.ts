@@ -7,6 +7,7 @@
  *       never with a file of another length, whatever its tag.
  *       An answer that brings more than it says it does shows that it can't be told what its bytes are: none of them is kept.
  *   T2. A file is whole only when it has as many bytes as were told, by the listing, by the server, or by its digest.
+ *       Where nothing else is known of it, a web page and an empty answer are no file.
  *   T3. A try that brings nothing is followed by a pause that grows; nothing is tried for ever but what may still come.
  */
 export interface FileWant {
@@ -84,12 +85,20 @@ type Headers = AnswerHead["headers"];
 const refused = (why: string): HeadVerdict => ({ kind: "refused", why });
 
 function takeWhole({ want }: Transfer, headers: Headers, etag: string | null): HeadVerdict {
+  const isKnown = want.bytes !== null || want.sha256 !== null;
+  if (!isKnown && isPage(headers))
+    return refused("the server answers with a web page; give the file's sha256 if it is right");
   const total = wholeNumber(headers["content-length"]) ?? want.bytes;
   if (want.bytes !== null && total !== want.bytes)
     return refused(`the server's file has ${total} bytes; ${want.bytes} were told before`);
   if (total === null && want.sha256 === null) return refused("the server does not tell how long the file is");
+  if (total === 0 && !isKnown) return refused("the server's file is empty");
   return { kind: "take", from: 0, end: total, total, etag };
 }
+
+/** Of a portal, a log-in or an error that calls itself a success: kept as a file it would be given to engines from then on. */
+const isPage = (headers: Headers): boolean =>
+  /^\s*(text\/html|application\/xhtml\+xml)\b/i.test(text(headers["content-type"]) ?? "");
 
 function takeRest(transfer: Transfer, headers: Headers, etag: string | null, asked: boolean): HeadVerdict {
   const { want, have, told } = transfer;
