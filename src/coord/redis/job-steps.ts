@@ -6,6 +6,7 @@ import type { JobKeys } from "./job-keys.ts";
 import { itemsOf, type Argument, type Reply } from "./redis-connection.ts";
 import type { RedisLink, StepOptions, StepOutcome } from "./redis-link.ts";
 import { loadScript, type Script } from "./script.ts";
+import { whyNothing } from "./step-answer.ts";
 
 const script = (name: string): Script => loadScript(new URL(`./${name}.lua`, import.meta.url));
 const APPLY = script("apply-job");
@@ -283,8 +284,7 @@ const bytesOf = (blobs: JobBlobs): number => [...blobs.values()].reduce((sum, by
 
 function replyOf(outcome: StepOutcome): Reply {
   if (outcome.kind === "reply") return outcome.reply;
-  const why = outcome.kind === "refused" ? outcome.message : `no answer (${outcome.why})`;
-  throw unavailable(why.slice(0, 200));
+  throw unavailable(whyNothing(outcome).slice(0, 200));
 }
 
 const texts = (reply: Reply): string[] => itemsOf(reply).map((each) => String(each ?? ""));

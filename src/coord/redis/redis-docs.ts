@@ -10,6 +10,7 @@ import {
 import { itemsOf, type Argument, type Reply } from "./redis-connection.ts";
 import type { RedisLink, StepOutcome } from "./redis-link.ts";
 import { loadScript, type Script } from "./script.ts";
+import { whyNothing } from "./step-answer.ts";
 
 const script = (name: string): Script => loadScript(new URL(`./${name}.lua`, import.meta.url));
 const LOAD = script("load-docs");
@@ -90,5 +91,5 @@ export class RedisDocs implements DocStore {
 
 function replyOf(outcome: StepOutcome): Reply {
   if (outcome.kind === "reply") return outcome.reply;
-  throw new Error(outcome.kind === "refused" ? outcome.message : `the ledger is away: ${outcome.why}`);
+  throw new Error(whyNothing(outcome));
 }

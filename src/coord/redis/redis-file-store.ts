@@ -14,6 +14,7 @@ import {
 import { itemsOf, type Argument, type Reply } from "./redis-connection.ts";
 import type { RedisLink, StepOptions, StepOutcome } from "./redis-link.ts";
 import { allowingOutOfMemory, loadScript, type Script } from "./script.ts";
+import { whyNothing } from "./step-answer.ts";
 
 export interface RedisFileStoreOptions {
   readonly link: RedisLink;
@@ -191,6 +192,5 @@ export class RedisFileStore implements FileStore {
 
 function replyOf(outcome: StepOutcome): Reply {
   if (outcome.kind === "reply") return outcome.reply;
-  const why = outcome.kind === "refused" ? outcome.message : `no answer (${outcome.why})`;
-  throw filesUnavailable(why.slice(0, 200));
+  throw filesUnavailable(whyNothing(outcome).slice(0, 200));
 }

@@ -7,6 +7,7 @@ import { itemsOf, type Reply as Said } from "./redis-connection.ts";
 import type { RedisLink, StepOutcome } from "./redis-link.ts";
 import { loadScript } from "./script.ts";
 import type { RedisSubscriber } from "./subscriber.ts";
+import { whyNothing } from "./step-answer.ts";
 
 const BEGIN = loadScript(new URL("./reply-begin.lua", import.meta.url));
 const FINISH = loadScript(new URL("./reply-finish.lua", import.meta.url));
@@ -205,6 +206,6 @@ function replyOf(outcome: StepOutcome): Said {
     case "refused":
       throw new Error(`the store of answers refused: ${outcome.message}`);
     default:
-      throw new Error(`the store of answers is away: ${outcome.why}`);
+      throw new Error(`the store of answers is away: ${whyNothing(outcome)}`);
   }
 }

@@ -14,7 +14,7 @@ import {
 import { itemsOf, type Argument, type Reply } from "./redis-connection.ts";
 import type { RedisLink } from "./redis-link.ts";
 import { loadScript } from "./script.ts";
-import { answerOf } from "./step-answer.ts";
+import { answerOf, whyNothing } from "./step-answer.ts";
 
 const ADD = loadScript(new URL("./add-usage.lua", import.meta.url));
 
@@ -114,6 +114,6 @@ export class RedisUsage implements UsageStore {
   async #command(name: string, args: readonly Argument[]): Promise<Reply> {
     const outcome = await this.#link.command(name, args, { timeoutMs: PATIENT_MS });
     if (outcome.kind === "reply") return outcome.reply;
-    throw new Error(outcome.kind === "refused" ? outcome.message : `Redis is away: ${outcome.why}`);
+    throw new Error(whyNothing(outcome));
   }
 }

@@ -14,3 +14,15 @@ export function answerOf<T>(outcome: StepOutcome, read: (reply: Reply) => T | un
       return { kind: "unknown", reason: outcome.why };
   }
 }
+
+const SILENCES = {
+  breakerOpen: "Redis was silent, and is only looked for until it answers",
+  notConnected: "there is no connection to Redis",
+  closed: "the connection to Redis is closed",
+  timeout: "Redis did not answer in time",
+  lost: "the connection to Redis broke off",
+} as const satisfies Record<Exclude<StepOutcome, { kind: "reply" | "refused" }>["why"], string>;
+
+/** Why a step brought nothing, for a person. */
+export const whyNothing = (outcome: Exclude<StepOutcome, { kind: "reply" }>): string =>
+  outcome.kind === "refused" ? outcome.message : SILENCES[outcome.why];
