@@ -35,7 +35,7 @@ import { recordCall } from "./call-record.ts";
 import { CallTries } from "./call-tries.ts";
 import { ClientAnswer } from "./client-answer.ts";
 import { cutIfNotTaken, type ClientWriter } from "./client-writer.ts";
-import { mayHoldStatus, moverOf, takerOf, type PreparedRequest } from "./prepared-request.ts";
+import { letGoOfBody, mayHoldStatus, moverOf, takerOf, type PreparedRequest } from "./prepared-request.ts";
 import { buildUpstreamRequest } from "./upstream-request.ts";
 import { SlotHold } from "./slot-hold.ts";
 import { notesFor } from "./waiting-notes.ts";
@@ -457,9 +457,7 @@ export class AdmittedCall extends AskedCall implements SlotSeeker, AttemptOwner,
   }
 
   #freeBody(taken = this.#attempt?.exchange?.requestTaken === true): void {
-    this.#request.goOn = null;
-    this.#request.memory.free(taken); // Tries before it are torn down.
-    this.#request.chunks = [];
+    letGoOfBody(this.#request, taken); // Tries before it are torn down.
   }
 
   // Time

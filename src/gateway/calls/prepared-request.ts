@@ -44,7 +44,7 @@ export interface PreparedRequest {
    * For a call whose upstream leaves the configuration while it waits. Not null: another upstream serves its model now, and the request
    * goes on there, as after `goOn`.
    */
-  readonly moveOn: (() => (() => void) | null) | null;
+  moveOn: (() => (() => void) | null) | null;
   /** Given back as soon as the body can't be needed any more. */
   readonly memory: { free(unused: boolean): void };
 }
@@ -62,3 +62,11 @@ export const takerOf = ({ goOn }: PreparedRequest, isSeen: boolean, cause: Retry
 /** Who goes on with a request whose upstream was removed; null: nobody, or its client has been told its place here. */
 export const moverOf = ({ moveOn }: PreparedRequest, isSeen: boolean): (() => void) | null =>
   isSeen || moveOn === null ? null : moveOn();
+
+/** The body can't be needed any more. Whoever could go on with the request holds it too, and the call may go on for an hour. */
+export function letGoOfBody(request: PreparedRequest, unused: boolean): void {
+  request.goOn = null;
+  request.moveOn = null;
+  request.memory.free(unused);
+  request.chunks = [];
+}
