@@ -47,8 +47,14 @@ test("under Node's permission model, as the unit sets it, a gateway answers, str
   assert.equal((await send("/v1/chat/completions", chat)).status, 200);
   assert.match(await (await send("/v1/chat/completions", { ...chat, stream: true })).text(), /\[DONE\]/);
   assert.equal((await send("/v1/chat/completions", chat, { "idempotency-key": "once" })).status, 200);
-  const taken = await send("/v1/jobs", { model: "m", path: "/v1/chat/completions", body: chat });
-  const { id } = (await taken.json()) as { id: string };
+  const { id } = await eventually(
+    "the job to be taken",
+    async () =>
+      (await (await send("/v1/jobs", { model: "m", path: "/v1/chat/completions", body: chat })).json()) as {
+        id?: string;
+      },
+    (taken) => taken.id !== undefined,
+  );
   await eventually(
     "the end of the job",
     async () => ((await (await send(`/v1/jobs/${id}`)).json()) as { state: string }).state,
