@@ -17,6 +17,7 @@ import {
   type ProgramFolder,
   type RunningProgram,
 } from "./support/program.ts";
+import { crowdingOf } from "./support/run-queue.ts";
 import { adminOf, countLeases, roomyEngine, seasonStore, sharedUpstream, shareFile } from "./support/shared-world.ts";
 
 // Gateways as processes of their own, killed and frozen in the middle of their work. SOAK=1 runs the full minute with leases
@@ -126,14 +127,14 @@ test("two gateways on sixteen slots, one of them killed again and again under mi
   assert.ok(entries.length > 100);
   assert.ok(peakOf(entries) <= SLOTS, `${peakOf(entries)} at the engine`);
   assert.ok(peakOf(entriesOf(entries, "batch")) <= BATCH_MAX, `${peakOf(entriesOf(entries, "batch"))} of batch`);
+  const crowding = crowdingOf(process.pid);
   const from = systemClock.mono();
   await eventually(
     "all slots to be back",
     () => countLeases(admin),
     (count) => count === 0,
-    TTL_S * 1_000 + 5_000,
   );
-  assert.ok(systemClock.mono() - from <= TTL_S * 1_000 + 1_000);
+  assert.ok(systemClock.mono() - from <= TTL_S * 1_000 + 1_000 * crowding());
 });
 
 test("a killed gateway's slots are taken by who waits at another one lease later [20.S2 80.G1]", async () => {
