@@ -137,7 +137,7 @@ test("a slot comes back after linger_s when the engine can't be asked, and not b
 
 test(
   "calls that are left at any moment, streamed or not, and those that stay never fill the engine's own queue, and all slots come back [10.A5b 80.I3 80.G6]",
-  { timeout: 120_000 },
+  { timeout: 240_000 },
   async () => {
     await withEngine({}, async (gateway, engine) => {
       const random = seededRandom(3);

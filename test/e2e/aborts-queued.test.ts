@@ -178,7 +178,7 @@ test("a client that leaves with a second request in the pipe takes both along, w
 
 test(
   "clients that leave in the instant in which the slot comes free cost the engine at most a torn call each, and no slot [10.A5 80.G6]",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     for (const [round, leave] of Object.values(WAYS)
       .flatMap((way) => Array.from({ length: 8 }, () => way))

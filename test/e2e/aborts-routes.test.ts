@@ -89,7 +89,7 @@ async function series(run: (index: number) => Promise<void>): Promise<void> {
 for (const route of SIM_ROUTES) {
   test(
     `no slot is lost and each call counts once, whether it ends well, is left before or in its answer, or fails: ${route.name} [10.A1 10.A5 80.G6]`,
-    { timeout: 120_000 },
+    { timeout: 240_000 },
     async () => {
       const gateway = await startGateway();
       engine.resetLedger();

@@ -69,7 +69,7 @@ class Crowd {
 
 test(
   "a key that sends nine tenths of the load leaves each other key its fair share, by weight [80.G8 10.A3]",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     const keys = [aKey("flood"), aKey("small"), aKey("double", { weight: 2 })];
     await withGateway(
@@ -135,7 +135,7 @@ for (const share of [0.05, 0]) {
       : "waits until its time is over where the share is turned off";
   test(
     `under endless load of people waiting batch ${what}, and each batch call gets its result or a reason [10.A2b 10.A2 80.C17]`,
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async () => {
       await withGateway(
         { slots: 2, batch_max: 2, batch_min_share: share, queue: { timeout_s: { batch: 5 } } },

@@ -176,7 +176,7 @@ test("a wait ends with 503 QUEUE_TIMEOUT at the class's own limit, never before 
 
 test(
   "Retry-After and the estimated wait follow the measured drain, not a fixed figure [10.A4]",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     await withGateway({ queue: { max: 8, timeout_s: { interactive: 600 } } }, async (gateway) => {
       const retryAfter = async (holdMs: number): Promise<number> => {
@@ -207,7 +207,7 @@ test(
 
 test(
   "a stream that asks for it is told its place, which only falls, and then gets the engine's answer; one that doesn't ask gets the engine's bytes only [10.A4]",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     await withGateway({}, async (gateway) => {
       const holder = await holdSlot(gateway);

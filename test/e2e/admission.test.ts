@@ -89,7 +89,7 @@ test("of 24 batch calls on 16 slots with batch_max 8 exactly 8 run and 16 wait, 
 
 test(
   "an engine never sees more than its slots, nor an upstream more than its own, under mixed classes, aborts and errors on two endpoints [10.A1 80.I3]",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     await using second = await anEngine({ seed: 2 });
     const endpoints = [
@@ -192,7 +192,7 @@ test("a class by header must be one of the key's, the key's first is the default
 
 test(
   "slots 16, then 4, then 16 by reload under load: running calls end, nothing is lost, and the engine sees no more than allowed [10.A1 10.A8]",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     const upstream = (slots: number): Record<string, unknown> => ({
       id: "u",

@@ -11,6 +11,14 @@ import type { NodeAnswer } from "../../src/contract/control-api.ts";
 const AGENTS = 120;
 const PER_S_MAX = 50;
 
+/** As an agent does, it dials again when a busy machine was too slow for its link. */
+async function untilLed(agent: FakeAgent, url: string): Promise<void> {
+  while (agent.highestEpoch === null) {
+    agent.connect(url);
+    await agent.until(`the lead of ${agent.name}`, () => agent.highestEpoch !== null || agent.closedWith !== null);
+  }
+}
+
 test("a fleet that reconnects at once is let in one after another, none is refused, the API answers meanwhile, and nothing is placed or stopped for it [80.A17]", async () => {
   await using control = await leadingControl();
   const agents = await Promise.all(
@@ -20,8 +28,7 @@ test("a fleet that reconnects at once is let in one after another, none is refus
       return agent;
     }),
   );
-  for (const agent of agents) agent.connect(control.url);
-  await Promise.all(agents.map((agent) => agent.until("its lead", () => agent.highestEpoch !== null)));
+  await Promise.all(agents.map((agent) => untilLed(agent, control.url)));
   const models = Array.from({ length: 40 }, (_, at) => ({
     name: `m${at}`,
     profiles: [{ engine: "vllm", gpu: { class: ["h200"], memory_gb: 20 }, source: "/weights/m" }],

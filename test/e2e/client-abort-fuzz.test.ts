@@ -97,7 +97,7 @@ async function leaveAtSomeMoment(gateway: TestGateway, options: AskOptions, rand
 for (const upstreamClient of ["net", "undici"]) {
   test(
     `clients that leave at any moment of any kind of answer harm neither the process, nor other streams, nor the count of slots, with ${upstreamClient} [80.C22]`,
-    { timeout: 120_000 },
+    { timeout: 240_000 },
     async () => {
       await using engine = await RawServer.listen({ onCall: engineAnswer });
       const endpoints = [{ url: `http://127.0.0.1:${engine.port}` }];

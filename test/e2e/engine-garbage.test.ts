@@ -77,7 +77,7 @@ function assertNoSuccess(got: HeardAnswer, name: string): void {
 for (const client of CLIENTS) {
   test(
     `garbage of every kind is an error for its own call and for no other, with ${client} [80.A10]`,
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async () => {
       const gateway = gatewayOf(client);
       for (const [index, { action, stream }] of GARBAGE.entries()) {
@@ -96,7 +96,7 @@ for (const client of CLIENTS) {
 
   test(
     `what is no answer of its route is an error whatever its label, and what is one passes, with ${client} [80.A10 10.X5b]`,
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async () => {
       const labelled = (label: string, text: string, status = "200 OK"): string =>
         `HTTP/1.1 ${status}\r\n${label === "" ? "" : `${label}\r\n`}Content-Length: ${text.length}\r\n\r\n${text}`;
@@ -140,7 +140,7 @@ for (const client of CLIENTS) {
 
   test(
     `an event of ten megabytes is cut with an error event in a framing that can be read, whatever the chunks, with ${client} [80.A10]`,
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async () => {
       const gateway = gatewayOf(client);
       const filler = "x".repeat(65_536);
@@ -171,7 +171,7 @@ for (const client of CLIENTS) {
 
   test(
     `random bytes, whole or cut, in a head, a chunk or an event, never hang a call, mix up answers or end the process, with ${client} [80.A10]`,
-    { timeout: 120_000 },
+    { timeout: 240_000 },
     async () => {
       const gateway = await startTestGateway({
         file: { upstream_client: client },

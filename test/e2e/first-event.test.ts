@@ -190,7 +190,7 @@ function failWith({ bytes, end }: Failing): void {
 for (const client of CLIENTS) {
   test(
     `whatever goes wrong before the first event is tried on another endpoint, and the client sees one regular stream, with ${client} [10.R4b 10.R4]`,
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async () => {
       const gateway = gatewayOf(client);
       for (const [index, failing] of FAILING.entries()) {
@@ -209,7 +209,7 @@ for (const client of CLIENTS) {
 
   test(
     `where there is no other endpoint the client gets one clear error with a status, never a stream, with ${client} [10.R4b]`,
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async () => {
       for (const [index, failing] of FAILING.entries()) {
         failWith(failing);
@@ -262,7 +262,7 @@ for (const client of CLIENTS) {
 
   test(
     `comments begin in the queue, and after them every failure is an event in the stream, with ${client} [10.X5]`,
-    { timeout: 30_000 },
+    { timeout: 240_000 },
     async () => {
       const gateway = gatewayOf(client);
       let first: RawCall["socket"] | undefined;

@@ -70,7 +70,7 @@ for (const client of ["net", "undici"]) {
     },
   };
   for (const [name, onCall] of Object.entries(ways)) {
-    test(`no client notices an engine that ${name}, with ${client} [10.R4]`, { timeout: 60_000 }, async () => {
+    test(`no client notices an engine that ${name}, with ${client} [10.R4]`, { timeout: 240_000 }, async () => {
       await withEngine(client, onCall, async (gateway, engine) => {
         for (let round = 0; round < 60; round += 1) {
           const got = await ask(gateway, { body: aChat({ user: `u${round}` }) });

@@ -61,7 +61,7 @@ const largeBody = (): Buffer => Buffer.from(JSON.stringify(aChat({ padding: "x".
 
 test(
   "forty large bodies behind a busy slot take no more memory than max_buffered_bytes, the others are refused with Retry-After, and waiting clients that leave give theirs back [80.I9 10.A4 80.C17]",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     const budget = 20 * MIB;
     await withRawEngine(
@@ -121,7 +121,7 @@ test(
 
 test(
   "a body is let go when its answer has begun: running streams hold none of it, in truth and in the figures [80.I9]",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     await withRawEngine({}, { slots: 16 }, async (gateway, engine, onCall) => {
       const heads: RawCall[] = [];
@@ -153,7 +153,7 @@ test(
 
 test(
   "a body that stops coming gives its memory back when its time is over, and one that is broken off gives it back at once [80.I9]",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     await withRawEngine({ http: { request_timeout_s: 0.5 } }, {}, async (gateway) => {
       using stuck = await RawClient.connect(gateway.port);

@@ -129,7 +129,7 @@ test("nothing to list is an empty list and 0, and a reader that stops reading is
     await (await fetch(`${at}/v1/chat/completions`, { method: "POST", body: "{}" })).text();
   const piped = await new Promise<Ran>((resolve) => {
     const line = `set -o pipefail; "${PROGRAM}" ctl audit query --limit 300 --json --url ${at} | head -c 20`;
-    const child = execFile("/bin/bash", ["-c", line], { timeout: 60_000 }, (_error, out, err) =>
+    const child = execFile("/bin/bash", ["-c", line], { timeout: 240_000 }, (_error, out, err) =>
       resolve({ code: child.exitCode, out, err }),
     );
   });
@@ -169,7 +169,7 @@ const MISTAKES: readonly { readonly name: string; readonly text: string | Buffer
 
 test(
   "a configuration with a mistake stops the start with 2, and file, line, key path and a suggestion; `config check` says the same",
-  { timeout: 120_000 },
+  { timeout: 240_000 },
   async () => {
     await using folder = await programFolder();
     for (const { name, text, says } of MISTAKES) {

@@ -133,7 +133,7 @@ test("an endpoint that comes back while its last streams still run is the same o
 
 test(
   "a rolling restart of three engines under load, each taken out of the list before it is stopped, fails no call [10.R6 80.G2]",
-  { timeout: 120_000 },
+  { timeout: 240_000 },
   async () => {
     const engines = await Promise.all([1, 2, 3].map((seed) => sim(seed)));
     await withGateway(

@@ -103,7 +103,7 @@ async function kernelBytes(): Promise<number> {
 for (const client of CLIENTS) {
   test(
     `a client that reads nothing holds the engine back: at most 2 MiB wait in the gateway, and all arrives once it reads, with ${client} [10.X1 80.C25]`,
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async () => {
       const kernel = await kernelBytes();
       const flood = floodEngine();
@@ -129,7 +129,7 @@ for (const client of CLIENTS) {
   ] as const) {
     test(
       `a client that never reads ${name} is cut after write_stall_s, its slot serves the next, and it is counted, with ${client} [80.G10 80.C25]`,
-      { timeout: 30_000 },
+      { timeout: 240_000 },
       async () => {
         const flood = floodEngine();
         const gateway = gatewayOf(client);
@@ -156,7 +156,7 @@ for (const client of CLIENTS) {
 
 test(
   "a client that takes a few bytes now and then is cut like one that takes nothing, for the engine can't go on [80.G10]",
-  { timeout: 30_000 },
+  { timeout: 240_000 },
   async () => {
     const flood = floodEngine();
     const gateway = gatewayOf("net");
@@ -200,7 +200,7 @@ test(
 
 test(
   "forty clients that read nothing together cost a bounded memory each, and leave the others alone [80.G10 80.C25]",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     const gateway = gatewayOf("net");
     floodEngine();

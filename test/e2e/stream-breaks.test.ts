@@ -171,7 +171,7 @@ for (const client of CLIENTS) {
   for (const format of Object.keys(FORMATS) as Format[]) {
     test(
       `an engine that breaks off anywhere in a stream of ${format} leaves an error event in that format and a broken transfer with ${client} [10.X5 80.C21]`,
-      { timeout: 60_000 },
+      { timeout: 240_000 },
       async () => {
         const gateway = gatewayOf(client);
         const { path, body, events } = FORMATS[format];
@@ -290,7 +290,7 @@ for (const client of CLIENTS) {
   for (const format of Object.keys(FORMATS) as Format[]) {
     test(
       `an engine that falls silent, drips or only comments after its first event is cut with an error event of ${format} and its slot is free, with ${client} [10.X5 80.A9]`,
-      { timeout: 30_000 },
+      { timeout: 240_000 },
       async () => {
         const gateway = gatewayOf(client);
         const { path, body, events } = FORMATS[format];

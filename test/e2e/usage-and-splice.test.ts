@@ -94,7 +94,7 @@ const OPTIONS: readonly { readonly text: string; readonly asks: boolean; readonl
 for (const client of CLIENTS) {
   test(
     `usage is asked for only where configured and the client said nothing, and only then its event is taken out, with ${client} [10.X4]`,
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async () => {
       const gateway = gatewayOf(client);
       for (const model of ["m", "i"]) {
@@ -210,7 +210,7 @@ for (const client of CLIENTS) {
 
   test(
     `bodies from one byte to eight megabytes reach the engine as they were sent, in one piece or in trickles, chunked or not, with ${client} [10.X1 10.X2]`,
-    { timeout: 120_000 },
+    { timeout: 240_000 },
     async () => {
       const gateway = gatewayOf(client);
       answer = ({ socket }) => void socket.write(jsonAnswer(aCompletion()));
@@ -251,7 +251,7 @@ for (const client of CLIENTS) {
 
   test(
     `a spliced body keeps everything else byte for byte and has the right length, with ${client} [10.X4 10.X7]`,
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async () => {
       const gateway = gatewayOf(client);
       usageEngine("obeys");
@@ -270,7 +270,7 @@ for (const client of CLIENTS) {
 
   test(
     `a form is routed by its model, also when the model comes after the file, and its bytes stay as they were, with ${client} [10.X2]`,
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async () => {
       const gateway = gatewayOf(client);
       answer = ({ socket }) => void socket.write(jsonAnswer({ text: "well" }));

@@ -116,7 +116,7 @@ async function runStreams(
 
 test(
   "20 streams at once, half of them to slow readers, arrive byte for byte with their framing [10.X1]",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     const repeats = 10;
     const { sinks, units } = await runStreams(20, repeats, true);
@@ -131,7 +131,7 @@ test(
   },
 );
 
-test("without the hand-over of buffers the same comparison finds wrong bytes", { timeout: 60_000 }, async () => {
+test("without the hand-over of buffers the same comparison finds wrong bytes", { timeout: 240_000 }, async () => {
   const { sinks } = await runStreams(4, 3, false);
   assert.ok(sinks.some((sink) => sink.wrongBytes > 0));
 });

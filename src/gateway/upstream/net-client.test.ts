@@ -118,7 +118,7 @@ test(
 
 test(
   "an engine that sends anything at all, cut anywhere, gets an end or an error once it closes, and the next caller its own answer [80.A10 80.G15]",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     let script: readonly Buffer[] = [];
     await using server = await RawServer.listen({
