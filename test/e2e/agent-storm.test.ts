@@ -15,7 +15,10 @@ const PER_S_MAX = 50;
 async function untilLed(agent: FakeAgent, url: string): Promise<void> {
   while (agent.highestEpoch === null) {
     agent.connect(url);
-    await agent.until(`the lead of ${agent.name}`, () => agent.highestEpoch !== null || agent.closedWith !== null);
+    await agent.until(
+      `the lead of ${agent.name}`,
+      () => agent.highestEpoch !== null || agent.closedWith !== null || agent.refusedWith !== null,
+    );
   }
 }
 
