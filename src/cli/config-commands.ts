@@ -18,7 +18,8 @@ const FILE_OPTIONS = {
 const FILE_OPTIONS_HELP = `  --config FILE       another way to name the file (default ./yardmaster.yaml)
   --listen HOST:PORT  as it would be given to a role
   --data-dir DIR      as it would be given to a role
-  --json, -o json     JSON on standard output, and nothing else there
+  --output json, -o json
+                      JSON on standard output, and nothing else there
   --help              this text
 `;
 

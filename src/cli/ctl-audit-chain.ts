@@ -86,7 +86,7 @@ which it is not. Nobody is asked.
   --data-dir DIR          data folder of the gateway or control plane (default ./data)
   --hashes                check the hashes alone: who could write the file could have made the chain anew
   --who KEY_ID            list the numbers of the entries of this key
-  --json, -o json         JSON on standard output, and nothing else there
+  --output json, -o json  JSON on standard output, and nothing else there
   --help                  this text
 
 exit codes: 0 the chain is whole, 1 it is not, 2 usage

@@ -208,7 +208,7 @@ const check: Command = {
 
 Reports every mistake with its place. Nothing is asked or changed.
 
-  --json, -o json         JSON on standard output, and nothing else there
+  --output json, -o json  JSON on standard output, and nothing else there
   --help                  this text
 
 exit codes: 0 valid (warnings are on standard error), 2 not valid

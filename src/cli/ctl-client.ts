@@ -26,7 +26,7 @@ export const CTL_OPTIONS_HELP = `  --url URL               gateway (default $YAR
                           http://127.0.0.1:8200)
   --key-file FILE         file with the key (default: $YARDMASTER_KEY, else operator.key in the data folder)
   --data-dir DIR          data folder of a gateway on this machine (default ./data)
-  --json, -o json         JSON on standard output, and nothing else there
+  --output json, -o json  JSON on standard output, and nothing else there
   --help                  this text
 
 exit codes: 0 done, 1 refused, 2 usage, 3 gateway not reached

@@ -79,7 +79,7 @@ test("the status tells capacity, fabrics, what waits and why, what nobody asks f
     /^nodes {5}2 ready, 1 lost$/m,
     /^gateways {2}2 connected, 1 behind, 40 calls in flight, 3 wait for a start$/m,
     /^jobs {6}-$/m,
-    /^h200 +##########!!\.{8} +4 +3 +1 +0$/m,
+    /^h200 +##########!!\.{8} +4 +0 +3 +1 +0$/m,
     /^nv-1 +2 +1 +0$/m,
     /^big +fits on no node: rack-1: needs h200, and has a40$/m,
     /^idle-0 +1 +9000 s +2026-01-01T00:00:00\.000Z$/m,

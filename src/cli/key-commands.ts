@@ -13,7 +13,7 @@ const create: Command = {
 Prints a new key once, and the lines for \`auth.keys\` of the configuration file. The file gets the key's hash only; nobody
 can print the key again. Nothing is changed: to make a key in a running gateway, use \`yardmaster ctl key new\`.
 
-${KEY_OPTIONS_HELP}  --json, -o json         JSON on standard output, and nothing else there
+${KEY_OPTIONS_HELP}  --output json, -o json  JSON on standard output, and nothing else there
   --help                  this text
 `,
   async run(args, io) {

@@ -29,7 +29,7 @@ for (const [name, make] of WAYS) {
     try {
       await writeFile(join(top, "file"), "");
       await assert.rejects(make(join(top, "file")), (error) => hasSystemCode(error, "EEXIST"));
-      await assert.rejects(make(join(top, "file/below")), (error) => hasSystemCode(error, "EEXIST"));
+      await assert.rejects(make(join(top, "file/below")), (error) => hasSystemCode(error, "ENOTDIR"));
       if (process.platform === "linux")
         await assert.rejects(make("/proc/none/data"), (error) => hasSystemCode(error, "ENOENT"));
     } finally {

@@ -2,6 +2,8 @@ import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { describe, test } from "node:test";
 import type { Approval, ReserveAsk } from "../../decide/overflow/ledger-book.ts";
+import { systemClock } from "../../kernel/clock.ts";
+import { systemRandom } from "../../kernel/random.ts";
 import { Secret } from "../../kernel/secret.ts";
 import { Signer } from "../../kernel/signer.ts";
 import type { DocStore } from "./doc-store.ts";
@@ -30,6 +32,7 @@ export function aMemory(): LedgerMemory {
 }
 
 const SECRET = new Secret("a-secret-of-the-test-0123456789abcdef");
+const EVERYDAY = { newEpoch: randomUUID, clock: systemClock, random: systemRandom };
 export const aLedger = async (
   under: DocsUnderTest,
   memory = aMemory(),
@@ -40,7 +43,7 @@ export const aLedger = async (
     onStanding,
     store: await under.open(),
     memory,
-    newEpoch: randomUUID,
+    ...EVERYDAY,
     signer: () => Promise.resolve(new Signer([secret])),
   });
 const THING = { hash: "h", provider: "http https://cloud" };
@@ -77,7 +80,7 @@ function raceSuite(shared: boolean, fresh: () => Promise<DocsUnderTest>): void {
         const ask = anAsk(`job${index}`);
         const reserved = await ledger.reserve(ask);
         if (reserved.kind === "refused") {
-          assert.equal(reserved.lack, "budget_day");
+          assert.equal(reserved.lack, "budget_day", reserved.why);
           return 0;
         }
         return (await ledger.begin(ask)).kind === "done" ? 1 : 0;
@@ -112,7 +115,7 @@ function keepingSuite(fresh: () => Promise<DocsUnderTest>): void {
       void told.push([payer, chargedMicros]);
     const memory = aMemory();
     const signer = (): Promise<Signer> => Promise.resolve(new Signer([SECRET]));
-    const first = new Ledger({ store: await under.open(), memory, newEpoch: randomUUID, onSettled, signer });
+    const first = new Ledger({ ...EVERYDAY, store: await under.open(), memory, onSettled, signer });
     const payer = { keyId: "k", model: "m", upstream: "u" };
     const [paid, free] = [anAsk("paid", { payer }), anAsk("free", { payer })];
     for (const ask of [paid, free]) {
@@ -123,7 +126,7 @@ function keepingSuite(fresh: () => Promise<DocsUnderTest>): void {
     await first.settle(paid, 600_000);
     await first.giveBack(free, "nothing was charged");
     await first.close();
-    const second = new Ledger({ store: await under.open(), memory, newEpoch: randomUUID, onSettled, signer });
+    const second = new Ledger({ ...EVERYDAY, store: await under.open(), memory, onSettled, signer });
     await second.settle(paid, 600_000);
     await second.close();
     assert.deepEqual(told, [[payer, 600_000]]);

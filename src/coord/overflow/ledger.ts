@@ -14,7 +14,9 @@ import {
   type SpendSwitch,
   type Sums,
 } from "../../decide/overflow/ledger-book.ts";
+import type { Clock } from "../../kernel/clock.ts";
 import { messageOf, YardmasterError } from "../../kernel/errors.ts";
+import type { Random } from "../../kernel/random.ts";
 import type { Signer } from "../../kernel/signer.ts";
 import { readApproval, writeApproval } from "./signed-approval.ts";
 import type { Doc, DocCommit, DocStore, DocWrite } from "./doc-store.ts";
@@ -51,6 +53,8 @@ export interface LedgerDeps {
   readonly store: DocStore;
   readonly memory: LedgerMemory;
   readonly newEpoch: () => string;
+  readonly clock: Clock;
+  readonly random: Random;
   /** A reservation was settled, by this step and no other. */
   readonly onSettled?: (reservation: Reservation) => void;
   /** What approvals are signed with; asked for only where there is one. */
@@ -61,6 +65,8 @@ export interface LedgerDeps {
 
 /** How often a step is tried over what another gateway has written meanwhile. */
 const TRIES_MAX = 64;
+const PAUSE_MS_MAX = 50;
+const never = new AbortController().signal;
 /** Steps of this gateway that wait for each other. */
 const WAITING_MAX = 5_000;
 const NO_SWITCH: SpendSwitch = { stopped: null };
@@ -257,6 +263,7 @@ export class Ledger {
             return { kind: "done", view: step.view };
           }
           if (outcome === "full") return away("as many reservations are open as may be");
+          await this.#afterConflict(tries);
         }
         return away("other gateways write to it without a pause");
       });
@@ -264,6 +271,13 @@ export class Ledger {
       this.#stands(messageOf(error));
       return away(messageOf(error));
     }
+  }
+
+  /** Of several gateways that go on in step one could lose each time: whoever has lost twice comes back at a time of its own. */
+  async #afterConflict(tries: number): Promise<void> {
+    if (tries === 1) return;
+    const { clock, random } = this.#deps;
+    await clock.sleep(random.next() * Math.min(PAUSE_MS_MAX, 2 ** tries), never);
   }
 
   #stands(why: string | null): void {
@@ -336,6 +350,7 @@ export class Ledger {
         const outcome = await this.#deps.store.commit({ from: [[name, doc]], writes });
         if (outcome === "done") return value;
         if (outcome === "full") throw new Error("as many are open as may be");
+        await this.#afterConflict(tries);
       }
       throw new Error("other gateways write to it without a pause");
     });

@@ -14,6 +14,7 @@ import type { Reservation } from "../../decide/overflow/ledger-book.ts";
 import { mayBeAtWork } from "../../decide/overflow/may-be-at-work.ts";
 import { servedName } from "../../decide/usage/count-call.ts";
 import type { Clock, Timer } from "../../kernel/clock.ts";
+import type { Random } from "../../kernel/random.ts";
 import { messageOf } from "../../kernel/errors.ts";
 import type { Logger } from "../../kernel/log.ts";
 import type { Signer } from "../../kernel/signer.ts";
@@ -33,6 +34,7 @@ import { Errands } from "./run-errand.ts";
 
 export interface OverflowPorts {
   readonly clock: Clock;
+  readonly random: Random;
   readonly log: Logger;
   readonly audit: AuditSink;
   readonly signer: () => Promise<Signer>;
@@ -149,6 +151,8 @@ export class Overflow {
       store,
       memory: ledgerMemory(dataDir, store.kind),
       newEpoch: () => randomBytes(EPOCH_BYTES).toString("hex"),
+      clock,
+      random: this.#ports.random,
       onSettled: (reservation) => this.#countPaid(reservation),
       signer: this.#ports.signer,
       onStanding: (why) => {

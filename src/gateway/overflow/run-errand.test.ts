@@ -144,6 +144,8 @@ class World {
       store: this.#store(),
       memory: { read: () => this.#known, write: (epoch) => void (this.#known = epoch) },
       newEpoch: () => this.#epoch,
+      clock: this.clock,
+      random: this.random,
       signer: () => Promise.resolve(SIGNER),
     });
     const upstream = {
