@@ -78,8 +78,7 @@ export class RestartAnswers {
   }
 }
 
-/** An absent body asks for what is usual; `null` is none that the routes take. */
-/** A body that may be left out. */
+/** A body that may be left out asks for what is usual then; `null` is none that the routes take. */
 export const orEmpty = (body: unknown): unknown => (body === undefined ? {} : body);
 
 function paceOf(asked: {

@@ -8,8 +8,8 @@ import { controlSection, type ControlSection } from "../../../src/contract/contr
 import { resolveControl } from "../../../src/contract/resolve-control.ts";
 import { ROLES, type Role } from "../../../src/contract/roles.ts";
 import { ControlPlane, type ControlPlaneOptions } from "../../../src/control/control-plane.ts";
-import { KeptLog } from "../../../src/testing/kept-log.ts";
 import { systemClock } from "../../../src/kernel/clock.ts";
+import { KeptLog } from "../../../src/testing/kept-log.ts";
 
 export interface ApiAnswer<T> {
   readonly status: number;

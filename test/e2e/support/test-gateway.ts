@@ -9,9 +9,9 @@ import type { AuditPage } from "../../../src/contract/audit-event.ts";
 import type { GatewayConfig } from "../../../src/contract/gateway-config.ts";
 import { ROLES, type Role } from "../../../src/contract/roles.ts";
 import { Gateway } from "../../../src/gateway/gateway.ts";
-import { KeptLog } from "../../../src/testing/kept-log.ts";
 import { systemClock, type Clock } from "../../../src/kernel/clock.ts";
 import { seededRandom } from "../../../src/kernel/random.ts";
+import { KeptLog } from "../../../src/testing/kept-log.ts";
 
 import type { HealthPage } from "./health.ts";
 
